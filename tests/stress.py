@@ -39,7 +39,7 @@ from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.streams import continuous
 
 ROOT = Path(__file__).parents[1]
@@ -125,8 +125,8 @@ def _faults(
     for r in warehouse.load_rows(results.TABLE).to_pylist():
         if (r["asset"], r["expectation"]) == (transform.name, "matches_log()") and not r["success"]:
             yield f"matches_log() failed in commit {r['commit_number']}: {r['observed']}"
-    report = parity(warehouse, transform)
-    if not report.equal:
+    report = check_parity(warehouse, transform)
+    if not report.is_equal:
         yield f"parity finds {report.kinds} in {report.windows} rows"
     held = {
         (parse_instant(r["window_start"]), r["sensor"]): [

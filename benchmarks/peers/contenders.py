@@ -69,7 +69,7 @@ def _tidemark_increments(bench: Bench, workload: Workload, number: int) -> str:
     per_run = last.arrival // RUNS
     for run in range(1, RUNS + 1):
         through = last.arrival if run == RUNS else run * per_run - 1
-        incremental(bench.warehouse, asset, through=through)
+        incremental(bench.warehouse, asset, last_arrival=through)
     return bench.warehouse.path_of(asset.published_table)
 
 

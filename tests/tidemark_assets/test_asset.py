@@ -23,7 +23,7 @@ from tidemark.base.settings import Settings
 from tidemark.connectors import FileConnector, Ingestion
 from tidemark.dagster import dagster_asset
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_assets.definitions import build_definitions
 from tidemark_assets.weather.definitions import presentation
 from tidemark_assets.weather.transforms import weather_days
@@ -228,7 +228,7 @@ def test_a_file_with_windows_runs(
     [event] = done.asset_materializations_for_node("best_city")
     assert event.metadata["city"].value == "york"
     warehouse = Warehouse.of_project(settings, spark)
-    assert parity(warehouse, own_file.orders_hourly.definition).equal
+    assert check_parity(warehouse, own_file.orders_hourly.definition).is_equal
     run(dg.Definitions(assets=prefixed), "eu/orders_hourly", "eu/best_city", day=DAY)
     done, evaluations = seen[-1]
     assert {"matches_log", "between_revenue_least_0"} <= evaluations.keys()

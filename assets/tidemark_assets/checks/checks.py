@@ -20,7 +20,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.expectations.expectation import WARNING, Expectation
 from tidemark.quality.results import CheckResult
 from tidemark.store.ledger import RunFacts
-from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
+from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, describe_remedy
 from tidemark_assets.base.cells import as_table, literal
 from tidemark_assets.base.names import Names
 from tidemark_assets.metadata.pictures import embed_svg
@@ -137,8 +137,8 @@ def _evaluation(
     if failing:
         metadata["failures"] = _table(failing)
     if not passed and expectation.name in INTEGRITY_CHECKS:
-        description = f"This is {FAULT_TEXT}: {description}. {remedy(transform)}"
-        metadata["remedy"] = dg.MetadataValue.md(remedy(transform))
+        description = f"This is {FAULT_TEXT}: {description}. {describe_remedy(transform)}"
+        metadata["remedy"] = dg.MetadataValue.md(describe_remedy(transform))
     return dg.AssetCheckEvaluation(
         asset_key=names.key(transform.published_table),
         check_name=check_names(transform)[expectation.name],

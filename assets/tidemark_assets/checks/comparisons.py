@@ -50,7 +50,7 @@ def parity_result(
     return dg.AssetCheckEvaluation(
         asset_key=names.key(verified.asset),
         check_name=PARITY,
-        passed=not verified.wrong,
+        passed=not verified.unexplained_count,
         severity=dg.AssetCheckSeverity.ERROR,
         description=(
             f"{span}: compared {format_count(verified.windows, 'window')}{quarantined} with a "

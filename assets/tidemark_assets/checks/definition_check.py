@@ -49,7 +49,7 @@ def compare_definitions(
     except DataError as error:
         # The asset has not run yet, or its tables have no record of their definition.
         return _evaluation(names, transform, str(error))
-    if changes.same:
+    if changes.has_same_definition:
         return _evaluation(names, transform, SAME)
     return _evaluation(names, transform, _describe(changes), changes)
 

@@ -58,14 +58,14 @@ def quarantine_operations(assets: Iterable[_Asset], names: Names) -> list[Operat
         _operation(
             "release",
             "Publishes quarantined windows as they are, marked `released`.",
-            quarantine.release,
+            quarantine.release_windows,
             by_name,
             names,
         ),
         _operation(
             "discard",
             "Keeps quarantined windows unpublished until their values change.",
-            quarantine.discard,
+            quarantine.discard_windows,
             by_name,
             names,
         ),
@@ -115,7 +115,7 @@ def _events(
     observation.
     """
     for key, count in keys.items():
-        if action is quarantine.release:
+        if action is quarantine.release_windows:
             released = {"released windows": count}
             yield dg.AssetMaterialization(table, partition=key, metadata=released, tags=tags)
         else:

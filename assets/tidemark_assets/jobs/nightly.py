@@ -21,7 +21,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import ParityReport, parity
+from tidemark.verify.parity import ParityReport, check_parity
 from tidemark_assets.base.cells import as_table
 from tidemark_assets.base.names import PLAIN, Names
 from tidemark_assets.base.resources import TidemarkResource
@@ -109,7 +109,7 @@ def parity_check(
         if not days:
             said = "No partition has closed yet."
             return dg.AssetCheckEvaluation(key, PARITY, passed=True, metadata={}, description=said)
-        verified = parity(tidemark.warehouse, transform, days[0].start, days[-1].end)
+        verified = check_parity(tidemark.warehouse, transform, days[0].start, days[-1].end)
         return parity_result(names, verified, _span(days), "the check itself")
 
     return page_check(
@@ -144,7 +144,7 @@ def _verify_and_recompute(
     warehouse = step.tidemark.warehouse
     start = days[0].start
     end = days[-1].end
-    verified = parity(warehouse, transform, start, end)
+    verified = check_parity(warehouse, transform, start, end)
     step.log(parity_result(names, verified, _span(days), "the operation `nightly`"))
     facts = run.backfill(warehouse, transform, start, end, late_events="include", reported=True)
     begins = {day.key: day.start for day in days}
@@ -170,7 +170,7 @@ _COLUMNS = ("asset", "days", "windows", "as published", "too late", "watermark",
 
 
 def _row(days: list[Span], verified: ParityReport, facts: RunFacts) -> tuple[object, ...]:
-    same = "equal" if verified.equal else format_count(verified.total, "difference")
+    same = "equal" if verified.is_equal else format_count(verified.total, "difference")
     return (
         verified.asset,
         _span(days),

@@ -99,7 +99,7 @@ def _rebuild(step: Step[Any], node: _Node) -> _Rebuilt:
         for _ in source_rebuild.rebuild_source(warehouse, node):
             pass
         return source_rebuild.describe_rebuilt(warehouse, node)
-    status = run.rebuild(warehouse, node)
+    status = run.rebuild_tables(warehouse, node)
     changes = compute_changes(warehouse, node, max_listed=_SHOWN)
     step.log(compare_definitions(warehouse, node, step.names))
     return status, changes
@@ -131,7 +131,7 @@ def _promotion_operation(
             if not keep_backup:
                 raise source_rebuild.no_backup(node)
             return source_rebuild.promote_source(warehouse, node)
-        facts = run.promote(warehouse, node, keep_backup=keep_backup)
+        facts = run.promote_tables(warehouse, node, keep_backup=keep_backup)
         _report(step, node)
         return facts
 
@@ -247,7 +247,7 @@ def _rebuild_table(results: Mapping[str, tuple[RebuildStatus, Changes]]) -> dg.M
             f"{asset}__rebuild",
             f"{status.through:,} (the asset: {status.current:,})",
             status.windows,
-            f"{changes.kinds} of {changes.windows:,}",
+            f"{changes.row_counts_text} of {changes.windows:,}",
         )
         for asset, (status, changes) in results.items()
     ]
@@ -265,7 +265,7 @@ def _find_changed(warehouse: Warehouse, transforms: Mapping[str, Definition]) ->
         except DataError:
             # The asset has not run yet, or its tables have no record of their definition.
             continue
-        changed += [] if different.same else [asset]
+        changed += [] if different.has_same_definition else [asset]
     return changed
 
 
@@ -300,7 +300,7 @@ def _preview_table(results: Mapping[str, Changes]) -> dg.MetadataValue[Any]:
         rows.append(
             (
                 asset,
-                f"{changes.kinds} of {changes.windows:,}",
+                f"{changes.row_counts_text} of {changes.windows:,}",
                 changes.earliest,
                 changes.latest,
                 ", ".join(columns),

@@ -75,7 +75,7 @@ def _replay(warehouse: Warehouse, transform: Definition, config: ReplayConfig) -
     moment = None if config.from_instant is None else parse_instant(config.from_instant)
     since = run.find_first_arrival(Log(warehouse, transform.source), config.from_arrival, moment)
     if config.into is None:
-        return run.replay(warehouse, transform, since)
+        return run.replay_windows(warehouse, transform, since)
     return run.replay_to_side_tables(warehouse, transform, since, config.into)
 
 

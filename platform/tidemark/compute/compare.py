@@ -10,20 +10,20 @@ from pyspark.sql import functions as F
 from tidemark.define.definition import Definition
 
 
-def same_window(transform: Definition, left: str, right: str) -> Column:
-    """Return whether rows with the aliases `left` and `right` have the same window and keys.
+def same_window(transform: Definition, alias: str, other_alias: str) -> Column:
+    """Return whether rows with the two aliases have the same window and keys.
 
     Two nulls are equal.
     """
-    return same_values(transform.by_window, left, right)
+    return same_values(transform.by_window, alias, other_alias)
 
 
-def same_values(columns: Sequence[str], left: str, right: str) -> Column:
-    """Return whether rows with the aliases `left` and `right` are equal in some columns.
+def same_values(columns: Sequence[str], alias: str, other_alias: str) -> Column:
+    """Return whether rows with the two aliases are equal in some columns.
 
     Two nulls are equal.
     """
-    conditions = [F.col(f"{left}.{c}").eqNullSafe(F.col(f"{right}.{c}")) for c in columns]
+    conditions = [F.col(f"{alias}.{c}").eqNullSafe(F.col(f"{other_alias}.{c}")) for c in columns]
     # Combine the conditions in pairs. A chain of conditions on many keys would be nested more
     # deeply than a request to the engine may be.
     while len(conditions) > 1:

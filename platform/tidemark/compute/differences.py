@@ -19,7 +19,7 @@ _TOLERANCE = 1e-9
 """Relative difference allowed between DOUBLE values if their rounding error is unknown."""
 
 
-def pair_rows(left: DataFrame, right: DataFrame, identity: Sequence[str]) -> DataFrame:
+def pair_rows(left_rows: DataFrame, right_rows: DataFrame, identity: Sequence[str]) -> DataFrame:
     """Return a row for each identity, with `key`, and the structs `left` and `right`.
 
     `key` is a struct of the columns of the identity. `left` and `right` have all columns of a row;
@@ -33,14 +33,18 @@ def pair_rows(left: DataFrame, right: DataFrame, identity: Sequence[str]) -> Dat
         )
 
     same = F.col("left_key").eqNullSafe(F.col("right_key"))
-    paired = to_structs(left, "left").join(to_structs(right, "right"), same, "full")
+    paired = to_structs(left_rows, "left").join(to_structs(right_rows, "right"), same, "full")
     return paired.select(F.coalesce("left_key", "right_key").alias("key"), "left", "right")
 
 
 def find_differences(
-    columns: Mapping[str, DataType], left: str, right: str, *, slack: Collection[str] = ()
+    columns: Mapping[str, DataType],
+    left_struct: str,
+    right_struct: str,
+    *,
+    slack: Collection[str] = (),
 ) -> Column:
-    """Return an array of the fields in which the structs `left` and `right` differ.
+    """Return an array of the fields in which two structs differ.
 
     Each entry is a struct (`column`, `left`, `right`) with the field's name and its two values as
     text. All fields of a null struct count as null.
@@ -48,23 +52,26 @@ def find_differences(
     Args:
         columns: the names and types of the fields to compare.
         slack: the DOUBLE fields whose rounding error is known. For each, the field `SLACK` of
-            `right` has the largest possible difference between two results for the same events.
+            the right struct has the largest possible difference between two results for the same
+            events.
     """
     differences = [
-        _compare_field(name, kind, left, right, has_slack=name in slack)
+        _compare_field(name, kind, left_struct, right_struct, has_slack=name in slack)
         for name, kind in columns.items()
     ]
     return F.array_compact(F.array(*differences))
 
 
-def _compare_field(name: str, kind: DataType, left: str, right: str, *, has_slack: bool) -> Column:
-    a = F.col(f"{left}.{name}")
-    b = F.col(f"{right}.{name}")
+def _compare_field(
+    name: str, kind: DataType, left_struct: str, right_struct: str, *, has_slack: bool
+) -> Column:
+    a = F.col(f"{left_struct}.{name}")
+    b = F.col(f"{right_struct}.{name}")
     same = a.eqNullSafe(b)
     if isinstance(kind, DoubleType | FloatType):
         tolerance = _TOLERANCE * F.greatest(F.abs(a), F.abs(b))
         if has_slack:
-            tolerance = F.coalesce(F.col(f"{right}.{SLACK}.{name}"), tolerance)
+            tolerance = F.coalesce(F.col(f"{right_struct}.{SLACK}.{name}"), tolerance)
         # With an infinite tolerance, any two values would be equal.
         near = (tolerance < float("inf")) & (F.abs(a - b) <= tolerance)
         same = same | F.coalesce(near, F.lit(False))

@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
-from tidemark.compute.affected.closed_windows import closed_end
+from tidemark.compute.affected.closed_windows import find_closed_end
 from tidemark.define import classification
 from tidemark.define.aggregates.arrow_merge import Array, ArrowMerge
 from tidemark.define.aggregates.combiner import SLACK, Aggregate
@@ -78,7 +78,7 @@ class _Merging:
     parts: Sequence[tuple[Array, str]]
     declared: ArrowMerge
 
-    def finish(self, merged: Sequence[Array]) -> Array:
+    def finish_values(self, merged: Sequence[Array]) -> Array:
         return self.declared.finish(*merged)
 
     def compute_slack(self, merged: Sequence[Array]) -> Array:
@@ -301,7 +301,7 @@ def _select_open_windows(
     partials: pa.Table, transform: Definition, commit_info: CommitInfo
 ) -> pa.Table:
     """Return the partials of the windows that the commit can change."""
-    end = closed_end(transform, commit_info.before)
+    end = find_closed_end(transform, commit_info.before)
     if end is None:
         return partials
     return partials.filter(pa.array(_to_micros(partials["window_end"]) > end))
@@ -360,10 +360,10 @@ def _merge_by_window(
     partials = pa.table(columns)
     if _are_alone(partials, window_columns):
         return _skip_merge(partials, window_columns, aggregations)
-    return _merge(partials, window_columns, aggregations)
+    return _merge_partials(partials, window_columns, aggregations)
 
 
-def _merge(
+def _merge_partials(
     partials: pa.Table, window_columns: list[str], aggregations: list[tuple[str, str]]
 ) -> pa.Table:
     # Use one thread: the last digits of a sum of doubles depend on the order of addition.
@@ -372,7 +372,7 @@ def _merge(
 
 def _are_alone(partials: pa.Table, window_columns: list[str]) -> bool:
     """Return whether each window has one partial, as after a backfill without late events."""
-    windows = _merge(partials.select(window_columns), window_columns, [])
+    windows = _merge_partials(partials.select(window_columns), window_columns, [])
     return windows.num_rows == partials.num_rows
 
 
@@ -383,7 +383,7 @@ def _skip_merge(
 
     For many windows, this takes a small part of the time of a merge.
     """
-    merged_types = _merge(partials.slice(0, 1), window_columns, aggregations).schema
+    merged_types = _merge_partials(partials.slice(0, 1), window_columns, aggregations).schema
     columns = {name: partials[name] for name in window_columns}
     for name, function in aggregations:
         merged_name = f"{name}_{function}"
@@ -420,7 +420,7 @@ def _finish_windows(
     slack: dict[str, Array] = {}
     for number, (name, merging) in enumerate(zip(transform.aggregates, mergings, strict=True)):
         merged = _list_merged_parts(merged_windows, number, merging)
-        rows[name] = merging.finish(merged)
+        rows[name] = merging.finish_values(merged)
         slack[name] = merging.compute_slack(merged)
     return pa.table(
         {

@@ -44,7 +44,7 @@ class TempTables:
                 return fetch_dataframe(rows)
         return self._write_if_many(rows, thresholds.INLINE_ROWS)
 
-    def gather(self, tables: Iterator[pa.Table]) -> Rows:
+    def gather_tables(self, tables: Iterator[pa.Table]) -> Rows:
         """Gather one or more Arrow tables in memory; in files if they exceed `GATHERED_BYTES`."""
         gathered = list[pa.Table]()
         size = 0
@@ -76,7 +76,7 @@ class TempTables:
                 self._claim = claims.claim_folder(self._warehouse.path_of(self._name))
                 self._used = True
 
-    def clear(self) -> None:
+    def remove_files(self) -> None:
         """Remove the files, if any were written."""
         if self._used:
             try:
@@ -97,4 +97,4 @@ def temp_tables(warehouse: Warehouse) -> Iterator[TempTables]:
     try:
         yield tables
     finally:
-        tables.clear()
+        tables.remove_files()

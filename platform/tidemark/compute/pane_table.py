@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
-from tidemark.compute.lifecycle import lifecycle
+from tidemark.compute.lifecycle import choose_lifecycle
 from tidemark.compute.rows import finish_columns, merge_columns, name_timing
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
@@ -44,7 +44,7 @@ def compute_panes(
         previous: None for all firings up to `current`.
         all_fire_once: result of `all_fire_once` of the lifecycle for these partials.
     """
-    fired = lifecycle(transform).list_firings(
+    fired = choose_lifecycle(transform).list_firings(
         stored, transform, log, current, all_fire_once=all_fire_once
     )
     if previous is not None:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute.affected.closed_windows import open_range
+from tidemark.compute.affected.closed_windows import find_open_range
 from tidemark.compute.windowing import count_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
@@ -37,7 +37,7 @@ from tidemark.store.state import count_by_verdict, counted_column
 from tidemark.store.warehouse import Warehouse
 
 
-def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
+def plan_rollup(asset: Asset) -> tuple[Following, Counter[int]] | None:
     """Return the record of a roll-up's next commit, and the number of its new events by lateness.
 
     Returns:
@@ -60,9 +60,9 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
     commits = asset.state.read_commits_after(published_number)
     if not commits:
         return None
-    before = coverage(transform, commits[0].before)
-    after = coverage(transform, commits[-1].after)
-    ranges = _replaced_windows(transform, before, commits)
+    before = find_rollup_coverage(transform, commits[0].before)
+    after = find_rollup_coverage(transform, commits[-1].after)
+    ranges = _find_replaced_windows(transform, before, commits)
     if published_number < 0 and warehouse.has_table(transform.published_table):
         # The existing rows are from a base that was dropped and recreated, or from an earlier
         # definition of the roll-up (`store.commits.rollup_generation`).
@@ -85,7 +85,10 @@ def plan(asset: Asset) -> tuple[Following, Counter[int]] | None:
 
 
 def assign_windows_within(
-    asset: Asset, rows_of: Callable[[Ranges], DataFrame], through: Coverage, ranges: Ranges
+    asset: Asset,
+    rows_of: Callable[[Ranges], DataFrame],
+    partials_coverage: Coverage,
+    ranges: Ranges,
 ) -> DataFrame:
     """Return the partials of an asset's windows that start in one of the ranges.
 
@@ -94,15 +97,15 @@ def assign_windows_within(
             for a roll-up, the windows of its base.
         through: the coverage of these partials.
     """
-    rows = rows_of(base_ranges(asset.transform, ranges))
-    placed_rows = assign_windows(asset.warehouse, asset.transform, rows, through)
+    rows = rows_of(find_base_ranges(asset.transform, ranges))
+    placed_rows = assign_windows(asset.warehouse, asset.transform, rows, partials_coverage)
     return placed_rows.where(window_starts_in(ranges).to_sql())
 
 
 def recount_partials(
     warehouse: Warehouse,
     transform: Definition,
-    through: Coverage,
+    partials_coverage: Coverage,
     ranges: Ranges,
     *,
     complete: bool = False,
@@ -114,13 +117,15 @@ def recount_partials(
     Args:
         complete: true if too-late events count.
     """
-    ranges = base_ranges(transform, ranges)
+    ranges = find_base_ranges(transform, ranges)
     counting = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())
     log = Log(warehouse, transform.source)
-    return count_scope(log, counting, Scope.from_coverage(through, ranges, complete=complete))
+    return count_scope(
+        log, counting, Scope.from_coverage(partials_coverage, ranges, complete=complete)
+    )
 
 
-def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
+def find_base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
     """Return ranges of base window starts, given ranges of roll-up window starts.
 
     The result contains the starts of all base windows inside the given roll-up windows. For a
@@ -131,7 +136,7 @@ def base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
     return tuple((start, min(end + transform.window.max_extent, INFINITY)) for start, end in ranges)
 
 
-def holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
+def find_holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
     """Return ranges of roll-up window starts, given ranges of base window starts.
 
     The result contains the starts of all roll-up windows that contain one of the given base
@@ -144,7 +149,7 @@ def holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
 
 
 def assign_windows(
-    warehouse: Warehouse, transform: Definition, rows: DataFrame, through: Coverage
+    warehouse: Warehouse, transform: Definition, rows: DataFrame, rollup_coverage: Coverage
 ) -> DataFrame:
     """Return partials with the transform's own windows.
 
@@ -173,21 +178,21 @@ def assign_windows(
     slot = F.when(verdict == classification.ON_TIME, 0).otherwise(F.col(SLOT))
     return (
         assigned.join(F.broadcast(before), late, "left")
-        .where(punctual | (F.col(SLOT) - 1 <= through.position_column("arrival")))
+        .where(punctual | (F.col(SLOT) - 1 <= rollup_coverage.position_column("arrival")))
         .withColumns({VERDICT: verdict, SLOT: slot.cast("bigint")})
         .drop("_came", "_before")
     )
 
 
-def coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
+def find_coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
     if isinstance(transform, RollUp):
         if commit.commit_number >= 0:
-            return coverage(transform, commit.after)
+            return find_rollup_coverage(transform, commit.after)
         return Coverage()
     return commit.after
 
 
-def coverage(transform: RollUp, base_coverage: Coverage) -> Coverage:
+def find_rollup_coverage(transform: RollUp, base_coverage: Coverage) -> Coverage:
     """Return the coverage of a roll-up's windows.
 
     Each window is up to date through the same arrival as the least advanced base window in it.
@@ -219,8 +224,8 @@ def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     return merged
 
 
-def _replaced_windows(
-    transform: RollUp, before: Coverage, commits: Sequence[StateCommit]
+def _find_replaced_windows(
+    transform: RollUp, coverage_before: Coverage, commits: Sequence[StateCommit]
 ) -> Ranges | None:
     """Return the ranges of the starts of the windows that a roll-up's next commit replaces.
 
@@ -231,8 +236,8 @@ def _replaced_windows(
     replacing = [c.recomputed_ranges for c in commits if c.recomputed_ranges is not None]
     if not replacing:
         return None
-    fired = open_range(transform, before)
+    fired = find_open_range(transform, coverage_before)
     if not fired or () in replacing:
         return ()
-    holding = (holding_ranges(transform, ranges) for ranges in replacing)
+    holding = (find_holding_ranges(transform, ranges) for ranges in replacing)
     return merge_ranges([*fired, *(window_range for ranges in holding for window_range in ranges)])

@@ -16,7 +16,7 @@ from tidemark.base.errors import DefinitionError, summarize_error
 from tidemark.compute import slices, slot
 from tidemark.compute.events import plan_check as rowwise
 from tidemark.compute.events.prepare import prepare_rows
-from tidemark.compute.lifecycle import lifecycle
+from tidemark.compute.lifecycle import choose_lifecycle
 from tidemark.compute.slot import AsOf
 from tidemark.define import classification, uniqueness
 from tidemark.define.definition import Definition
@@ -100,7 +100,9 @@ def aggregate_events(
     columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
     if transform.window.overlaps:
         columns.append(F.count_if(FIRST).alias(FIRST_EVENTS))
-    return lifecycle(transform).aggregate_events(events, transform, log, columns, earlier_partials)
+    return choose_lifecycle(transform).aggregate_events(
+        events, transform, log, columns, earlier_partials
+    )
 
 
 def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
@@ -177,7 +179,9 @@ def finish_windows(
         stored: partials, possibly several of a slot.
         extra_columns: further aggregate expressions over the admitted partials.
     """
-    return lifecycle(transform).finish_windows(stored, transform, log, current, *extra_columns)
+    return choose_lifecycle(transform).finish_windows(
+        stored, transform, log, current, *extra_columns
+    )
 
 
 def as_of(coverage: Coverage) -> AsOf:
@@ -192,7 +196,7 @@ def check_analysis(log: Log, transform: WindowedTransform) -> None:
     """
     start = AsOf(F.lit(0).cast("bigint"), F.lit(0).cast("bigint"))
     try:
-        rowwise.check(log, transform.preparation)
+        rowwise.check_function(log, transform.preparation)
         _check_aggregates(transform)
         _check_numbers(log, transform)
         added_up = count_scope(log, transform, Scope(0, 0))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING
 from tidemark.compute import rollups, windowing
-from tidemark.compute.affected.closed_windows import affected_range, closed_end
+from tidemark.compute.affected.closed_windows import find_affected_range, find_closed_end
 from tidemark.compute.compare import same_window
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
@@ -100,7 +100,7 @@ class Batch:
         return to_frame(self.asset.warehouse.spark, counted)
 
     @contextmanager
-    def prepare(self) -> Iterator["Batch"]:
+    def prepare_validation(self) -> Iterator["Batch"]:
         """Prepare the validation while the caller computes the rows. Yield the prepared batch.
 
         If an expectation compares the rows with the event log, recount the events. If an
@@ -117,7 +117,7 @@ class Batch:
         if not self.few:
             # With many rows, the recount and the run would each need the whole engine, so the
             # recount comes first.
-            yield self.recount()
+            yield self.recount_events()
             return
         counting = self.asset.warehouse.run_in_background(self._count_again)
         try:
@@ -125,7 +125,7 @@ class Batch:
         finally:
             wait([counting])
 
-    def recount(self) -> "Batch":
+    def recount_events(self) -> "Batch":
         """Return the batch with a new, independent count of the events in the event log."""
         counted = Future[Rows]()
         counted.set_result(self._count_again())
@@ -144,7 +144,7 @@ class Batch:
         aggregate = next(iter(transform.aggregates))
         counting = replace(transform, aggregates={aggregate: agg.count()}, expectations=())
         through = commit_info.after
-        ranges = self.ranges()
+        ranges = self.find_ranges()
         complete = commit_info.counts_all_events and commit_info.late_events == "include"
         partials = rollups.recount_partials(
             asset.warehouse, counting, through, ranges, complete=complete
@@ -154,9 +154,9 @@ class Batch:
             # Such events are not a fault.
             was_admitted = (F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED)
             if commit_info.commit_number > 0 and asset.state.table_id() is not None:
-                state = asset.state.read_partials(rollups.base_ranges(transform, ranges)).where(
-                    was_admitted
-                )
+                state = asset.state.read_partials(
+                    rollups.find_base_ranges(transform, ranges)
+                ).where(was_admitted)
                 counted = state.withColumn(aggregate, F.col("events"))
                 partials = partials.unionByName(counted, allowMissingColumns=True)
         partials = rollups.assign_windows(asset.warehouse, counting, partials, through)
@@ -164,20 +164,20 @@ class Batch:
         if transform.window.merges and ranges:
             # Leave out sessions that ended by `end`: they can't have changed, and if they began
             # before the ranges, they were recounted only in part.
-            end = closed_end(transform, commit_info.before)
+            end = find_closed_end(transform, commit_info.before)
             windows = windows.where(f"window_end > timestamp_micros({end})")
         return windows.select(*transform.by_window, "events")
 
     def same_window(self, left_alias: str, right_alias: str) -> Column:
         return same_window(self.transform, left_alias, right_alias)
 
-    def ranges(self, back: int = 0) -> Ranges:
+    def find_ranges(self, back: int = 0) -> Ranges:
         """Return the ranges that contain the starts of all windows that the commit can change.
 
         Each range begins `back` microseconds earlier than necessary. Return an empty tuple if the
         commit can change all windows.
         """
-        ranges = affected_range(self.transform, self.commit_info)
+        ranges = find_affected_range(self.transform, self.commit_info)
         return tuple((max(start - back, BEGINNING), end) for start, end in ranges)
 
     def _read_rows(self, table: str, back: int) -> DataFrame:
@@ -188,7 +188,9 @@ class Batch:
         Args:
             back: how much earlier to begin each range of windows, in microseconds, as in `ranges`.
         """
-        rows = self.asset.warehouse.read_frame(table, InRanges("window_start", self.ranges(back)))
+        rows = self.asset.warehouse.read_frame(
+            table, InRanges("window_start", self.find_ranges(back))
+        )
         # Only a commit that replaces all rows can follow commits of another definition.
         if self.commit_info.overwritten_ranges != ():
             return rows

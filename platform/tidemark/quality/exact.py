@@ -39,18 +39,18 @@ class _NotANumber:
     Great Expectations would treat a float NaN as null.
     """
 
-    def __lt__(self, other: object) -> bool:
+    def __lt__(self, operand: object) -> bool:
         return False
 
     __le__ = __gt__ = __ge__ = __lt__
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(_unwrap_value(other), _NotANumber)
+    def __eq__(self, operand: object) -> bool:
+        return isinstance(_unwrap_value(operand), _NotANumber)
 
     def __hash__(self) -> int:
         return 0
 
-    def __add__(self, other: object) -> "_NotANumber":
+    def __add__(self, operand: object) -> "_NotANumber":
         return self
 
     __radd__ = __add__
@@ -72,23 +72,23 @@ class _ExactValue(SerializableDictDot):
     def __init__(self, value: Decimal | _NotANumber) -> None:
         self.value = value
 
-    def __eq__(self, other: object) -> bool:
-        return self.value == _unwrap_value(other)
+    def __eq__(self, operand: object) -> bool:
+        return self.value == _unwrap_value(operand)
 
     def __hash__(self) -> int:
         return hash(self.value)
 
-    def __lt__(self, other: object) -> bool:
-        return _unwrap_value(self) < _unwrap_value(other)
+    def __lt__(self, operand: object) -> bool:
+        return _unwrap_value(self) < _unwrap_value(operand)
 
-    def __le__(self, other: object) -> bool:
-        return _unwrap_value(self) <= _unwrap_value(other)
+    def __le__(self, operand: object) -> bool:
+        return _unwrap_value(self) <= _unwrap_value(operand)
 
-    def __gt__(self, other: object) -> bool:
-        return _unwrap_value(self) > _unwrap_value(other)
+    def __gt__(self, operand: object) -> bool:
+        return _unwrap_value(self) > _unwrap_value(operand)
 
-    def __ge__(self, other: object) -> bool:
-        return _unwrap_value(self) >= _unwrap_value(other)
+    def __ge__(self, operand: object) -> bool:
+        return _unwrap_value(self) >= _unwrap_value(operand)
 
     def __repr__(self) -> str:
         return str(self.value)

@@ -21,7 +21,7 @@ from tidemark.quality import quarantine
 from tidemark.quality.evidence import UNPUBLISHED, Batch
 from tidemark.quality.gx import ROW
 from tidemark.quality.results import Result
-from tidemark.quality.validation import validate
+from tidemark.quality.validation import validate_rows
 from tidemark.store.rows import Rows, drop_deleted, to_frame
 
 PASSED, WARNED = "passed", "warned"
@@ -60,13 +60,15 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     if not batch.guarded:
         return GateResult(rows, batch.asset.warehouse.count_windows(rows))
     with _set_planning(batch, rows):
-        validated = validate(drop_deleted(rows), batch)
+        validated = validate_rows(drop_deleted(rows), batch)
     failed: dict[int, list[_Failed]] = defaultdict(list)
     for result in validated:
         for failure in result.failures:
             if failure.row is not None:
                 failed[failure.row].append(_describe_failure(result, failure.observed))
-    common_failures = [_describe_failure(r, r.text()) for r in validated if r.together]
+    common_failures = [
+        _describe_failure(r, r.describe_outcome()) for r in validated if r.fails_as_whole
+    ]
     levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in common_failures}
     row_count = validated[0].count if validated else 0
     declared = batch.transform.expectations

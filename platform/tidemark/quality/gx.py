@@ -91,10 +91,10 @@ def import_library() -> None:
     The import takes seconds. Callers run it in the background while they wait for the engine.
     """
     with _LIBRARY_LOCK:
-        _batches()
+        _load_batch_definition()
 
 
-def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
+def validate_chunks(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
     """Validate rows, and return a finding for each expectation, in order.
 
     The library always validates in memory, so that an expectation means the same for few rows and
@@ -117,8 +117,8 @@ def validate(chunks: Chunks, expectations: Sequence[General]) -> list[Finding]:
                 results = _validate_chunk(exact.exact_frame(rows), row_expectations, rows.schema)
                 _refuse_errors(row_expectations, results)
                 for n, result in results.items():
-                    tallies[n].add(result)
-            findings |= {n: tally.finding() for n, tally in tallies.items()}
+                    tallies[n].add_result(result)
+            findings |= {n: tally.build_finding() for n, tally in tallies.items()}
         if other_expectations:
             rows = pa.concat_tables(chunks(None))
             results = _validate_chunk(exact.statistics_frame(rows), other_expectations, rows.schema)
@@ -162,7 +162,9 @@ def _validate_chunk(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         validated = (
-            _batches().get_batch({"dataframe": rows}).validate(suite, result_format=_RESULT_FORMAT)
+            _load_batch_definition()
+            .get_batch({"dataframe": rows})
+            .validate(suite, result_format=_RESULT_FORMAT)
         )
     return {r.expectation_config.meta["place"]: r for r in validated.results}
 
@@ -175,13 +177,13 @@ class _Tally:
         self._validated = 0
         self._failing: list[tuple[int, str]] = []
 
-    def add(self, result: "ExpectationValidationResult") -> None:
+    def add_result(self, result: "ExpectationValidationResult") -> None:
         detail = result.result
         self._validated += int(detail["element_count"]) - int(detail.get("missing_count") or 0)
         rows = detail.get("unexpected_index_list") or []
         self._failing += [(int(row[ROW]), _format_row(row)) for row in rows]
 
-    def finding(self) -> Finding:
+    def build_finding(self) -> Finding:
         failed = len(self._failing)
         success = not failed or (self._validated - failed) / self._validated >= self._mostly
         return Finding(success, [] if success else self._failing, None)
@@ -197,7 +199,7 @@ def _load_library() -> ModuleType:
 
 
 @cache
-def _batches() -> "BatchDefinition[Any]":
+def _load_batch_definition() -> "BatchDefinition[Any]":
     from great_expectations.data_context.types.base import ProgressBarsConfig
 
     context = _load_library().get_context(mode="ephemeral")

@@ -83,7 +83,7 @@ class Choice:
     end: int | None = None
     keys: KeyChoice = field(default_factory=dict[str, str | None])
 
-    def check(self, transform: Definition) -> None:
+    def check_keys(self, transform: Definition) -> None:
         for key in self.keys:
             if key not in transform.keys:
                 available = ", ".join(transform.keys) or "none"
@@ -92,7 +92,7 @@ class Choice:
                 )
 
 
-def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
+def create_table(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
     if warehouse.has_table(transform.quarantine_table):
         return
     column_rows = (
@@ -106,7 +106,7 @@ def create(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
 
 def is_empty(batch: Batch) -> bool:
     """Return whether the quarantine contains no window that a commit can change."""
-    in_ranges = window_starts_in(batch.ranges())
+    in_ranges = window_starts_in(batch.find_ranges())
     return not batch.asset.warehouse.load_rows(batch.transform.quarantine_table, in_ranges).num_rows
 
 
@@ -126,7 +126,7 @@ def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
 
     def find_unchanged(stored: DataFrame) -> list[int]:
         """Return the `ROW` numbers of the failed rows that have the values of stored rows."""
-        has_same_values = _struct("r", values).eqNullSafe(_struct("o", values))
+        has_same_values = _to_struct("r", values).eqNullSafe(_to_struct("o", values))
         is_same = batch.same_window("r", "o") & has_same_values
         unchanged = failed_rows.alias("r").join(stored.alias("o"), is_same, "left_semi")
         return [row[0] for row in unchanged.select(ROW).collect()]
@@ -165,7 +165,7 @@ def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
     return _QuarantineChanges(count, released, None, changes)
 
 
-def commit(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
+def commit_changes(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
     """Apply a commit's changes to the quarantine table; a repeated call has no effect."""
     quarantine_table = asset.transform.quarantine_table
     warehouse = asset.warehouse
@@ -193,7 +193,9 @@ def commit(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None:
         )
 
 
-def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = None) -> DataFrame:
+def read_windows(
+    warehouse: Warehouse, transform: Definition, choice: Choice | None = None
+) -> DataFrame:
     """Return the quarantined and discarded windows that start in the chosen range.
 
     The keys of `choice` are ignored. Without a choice, return all of these windows.
@@ -215,7 +217,7 @@ def read(warehouse: Warehouse, transform: Definition, choice: Choice | None = No
     return rows
 
 
-def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
+def release_windows(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Publish quarantined windows unchanged, with the quality `released`. Return their starts in
     microseconds.
 
@@ -256,7 +258,7 @@ def release(warehouse: Warehouse, transform: Definition, choice: Choice) -> list
     return starts
 
 
-def discard(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
+def discard_windows(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
     """Keep quarantined windows unpublished until their values change.
 
     Return their starts in microseconds.
@@ -306,7 +308,9 @@ class QuarantineCounts(NamedTuple):
     by_expectation: dict[str, int]
 
 
-def count(warehouse: Warehouse, transform: Definition, ranges: Ranges = ()) -> QuarantineCounts:
+def count_windows(
+    warehouse: Warehouse, transform: Definition, ranges: Ranges = ()
+) -> QuarantineCounts:
     """Count the quarantined and discarded windows that start in some ranges.
 
     Without ranges, count all of them.
@@ -328,9 +332,9 @@ def _read_chosen(
     Raises:
         DataError: no such rows exist.
     """
-    choice.check(transform)
+    choice.check_keys(transform)
     rows = fetch_dataframe(
-        read(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
+        read_windows(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
     )
     rows = select_keys(rows, choice.keys, transform.name)
     if not rows.num_rows:
@@ -355,5 +359,5 @@ def _check_published(asset: Asset, rows: pa.Table) -> None:
         )
 
 
-def _struct(rows: str, columns: list[str]) -> Column:
+def _to_struct(rows: str, columns: list[str]) -> Column:
     return F.struct([F.col(f"{rows}.{name}") for name in columns])

@@ -81,11 +81,11 @@ class Result:
     observed: str | None = None
 
     @property
-    def together(self) -> bool:
+    def fails_as_whole(self) -> bool:
         """True if the expectation fails for the rows as a whole, and not for single rows."""
         return not self.success and not self.failures
 
-    def text(self) -> str:
+    def describe_outcome(self) -> str:
         """Return the observed value for the rows as a whole, or a summary of the failures."""
         if self.observed is not None:
             return self.observed
@@ -131,7 +131,7 @@ class CheckResult:
     at: datetime
 
 
-def append(asset: Asset, commit_info: CommitInfo, results: Sequence[Result]) -> None:
+def append_results(asset: Asset, commit_info: CommitInfo, results: Sequence[Result]) -> None:
     """Record the results of a commit, at most once. Do nothing without results."""
     if not results:
         return
@@ -147,8 +147,8 @@ def append(asset: Asset, commit_info: CommitInfo, results: Sequence[Result]) -> 
             "window_from": r.span[0],
             "window_to": r.span[1],
             "rows_validated": r.validated,
-            "rows_failed": r.validated if r.together else len(r.failures),
-            "observed": r.text(),
+            "rows_failed": r.validated if r.fails_as_whole else len(r.failures),
+            "observed": r.describe_outcome(),
             "expected": r.expectation.expected,
             "failures": [
                 {"window_start": f.window_start, "keys": f.keys, "observed": f.observed}
@@ -182,7 +182,7 @@ def _select_listed(failures: Sequence[Failure]) -> list[Failure]:
     return sorted([*first, *more][:MAX_FAILURES])
 
 
-def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
+def delete_observations(asset: Asset, ranges: Ranges, validating_commit: int) -> int:
     """Delete the observed values from earlier results about windows whose events were erased.
 
     Return the number of results that changed. A result that covers any of these windows loses its
@@ -205,7 +205,7 @@ def delete_observations(asset: Asset, ranges: Ranges, through: int) -> int:
     over = [not ranges or any(a < end and start < b for start, end in ranges) for a, b in spans]
     own = zip(rows["table_id"].to_pylist(), rows["commit_number"].to_pylist(), strict=True)
     past = [
-        not (table_id == asset.table_id and commit_number >= through)
+        not (table_id == asset.table_id and commit_number >= validating_commit)
         for table_id, commit_number in own
     ]
     is_readable = [text != ERASED_TEXT for text in rows["observed"].to_pylist()]

@@ -66,7 +66,7 @@ def row_number() -> Column:
     return F.monotonically_increasing_id()
 
 
-def validate(rows: Rows, batch: Batch) -> list[Result]:
+def validate_rows(rows: Rows, batch: Batch) -> list[Result]:
     """Validate rows. Return one result for each expectation, or no results without rows.
 
     Args:
@@ -117,7 +117,7 @@ def _validate_each(
 
 
 def _validate_general(rows: Rows, expectations: Sequence[General]) -> list[Finding]:
-    return gx.validate(partial(_read_chunks, rows), expectations)
+    return gx.validate_chunks(partial(_read_chunks, rows), expectations)
 
 
 def _confirm_fault(result: Result, rows: Rows, batch: Batch) -> Result:
@@ -129,7 +129,7 @@ def _confirm_fault(result: Result, rows: Rows, batch: Batch) -> Result:
     expectation = result.expectation
     if result.success or not isinstance(expectation, Windowed) or not expectation.confirmed:
         return result
-    recounted = batch.recount()
+    recounted = batch.recount_events()
     validated_rows = _validate_windowed(rows, [expectation], recounted)
     return _windowed_result(
         expectation, 0, _find_absent(expectation, rows, recounted)(), validated_rows

@@ -41,7 +41,7 @@ class Admission:
     def __bool__(self) -> bool:
         return any(limit is not None for limit in vars(self).values())
 
-    def admit(self, waiting: Sequence[Arrival]) -> tuple[Sequence[Arrival], str | None]:
+    def admit_arrivals(self, waiting: Sequence[Arrival]) -> tuple[Sequence[Arrival], str | None]:
         """Return the leading arrivals that fit, and the name of the limit that excludes the rest.
 
         The name is None if all fit.

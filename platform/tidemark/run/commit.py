@@ -36,7 +36,7 @@ from tidemark.store.upkeep import short_logs
 STEPS = ("state", "quarantine", "results", "late", "panes", "published", "ledger")
 
 
-def store(asset: Asset, plan: Plan, partials: Rows) -> None:
+def store_partials(asset: Asset, plan: Plan, partials: Rows) -> None:
     """Commit a run's partials to the state.
 
     Raises:
@@ -47,7 +47,7 @@ def store(asset: Asset, plan: Plan, partials: Rows) -> None:
     asset.state.store_commit(partials, plan.commit_info, asset.start_epoch)
 
 
-def publish(
+def publish_rows(
     asset: Asset, plan: Plan, computed: Computation, passed: GateResult, *, reported: bool
 ) -> RunFacts:
     """Write a commit's rows to the tables that users read, and return the run's facts."""
@@ -56,9 +56,9 @@ def publish(
     # Write the quarantine first. Once it is written, a retry repeats the decisions about rows.
     pass_fail_point("quarantine")
     if passed.quarantine_changes is not None:
-        quarantine.commit(asset, commit_info, passed.quarantine_changes)
+        quarantine.commit_changes(asset, commit_info, passed.quarantine_changes)
     pass_fail_point("results")
-    results.append(asset, commit_info, passed.results)
+    results.append_results(asset, commit_info, passed.results)
     pass_fail_point("late")
     for output in computed.outputs:
         if output not in panes:

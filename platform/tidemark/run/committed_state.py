@@ -5,8 +5,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import rollups
-from tidemark.compute.affected.closed_windows import affected_range, closed_end
-from tidemark.compute.lifecycle import lifecycle
+from tidemark.compute.affected.closed_windows import find_affected_range, find_closed_end
+from tidemark.compute.lifecycle import choose_lifecycle
 from tidemark.define import classification
 from tidemark.define.helper_columns import MARKER
 from tidemark.engine.queries.plan_literals import uncompiled_literal
@@ -30,7 +30,7 @@ class CommittedState:
         self._commit_info = commit_info
         self._new_partials = new_partials
 
-    def read(self, ranges: Ranges) -> DataFrame:
+    def read_partials(self, ranges: Ranges) -> DataFrame:
         """Return the partials of windows that start in one of the ranges.
 
         Without a range, return all partials, including those without a window.
@@ -44,7 +44,7 @@ class CommittedState:
             return new
         return stored.read_partials(ranges).unionByName(new)
 
-    def take(self, ranges: Ranges) -> pa.Table | None:
+    def load_partials(self, ranges: Ranges) -> pa.Table | None:
         """Return the partials of windows that start in one of the ranges, in memory.
 
         Return None if the new partials are not in memory, but in the engine.
@@ -63,12 +63,12 @@ class CommittedState:
             return new
         return pa.concat_tables([partials, new.select(partials.column_names).cast(partials.schema)])
 
-    def take_affected_partials(self) -> pa.Table | None:
+    def load_affected_partials(self) -> pa.Table | None:
         """Return the partials of the windows that the commit can change, in memory.
 
         Return None if the new partials are not in memory, but in the engine.
         """
-        return self.take(affected_range(self._asset.transform, self._commit_info))
+        return self.load_partials(find_affected_range(self._asset.transform, self._commit_info))
 
     def read_affected(self, planning: Planning) -> DataFrame:
         """Return the partials of the windows that the commit can change.
@@ -80,10 +80,13 @@ class CommittedState:
         commit_info = self._commit_info
         before = commit_info.before
         rows = rollups.assign_windows_within(
-            self._asset, self.read, commit_info.after, affected_range(transform, commit_info)
+            self._asset,
+            self.read_partials,
+            commit_info.after,
+            find_affected_range(transform, commit_info),
         )
         if commit_info.recomputed_ranges is None:
-            end = closed_end(transform, before)
+            end = find_closed_end(transform, before)
             if end is not None and not transform.window.merges:
                 rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
             if before.covers:
@@ -91,7 +94,7 @@ class CommittedState:
                 rows = rows.where(before.position_column("arrival") < newest)
         if planning is Planning.FEW:
             return rows
-        return lifecycle(transform).repartition_for_merge(rows, transform)
+        return choose_lifecycle(transform).repartition_for_merge(rows, transform)
 
     def find_lacking(self) -> Ranges:
         """Return ranges that contain the starts of all windows that may lack too-late events.

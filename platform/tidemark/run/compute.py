@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, Observation
 
 from tidemark.base.instants import INFINITY
-from tidemark.compute.affected.closed_windows import affected_range, closed_end
+from tidemark.compute.affected.closed_windows import find_affected_range, find_closed_end
 from tidemark.compute.late_rows import add_missing_columns, late_events, late_loss
 from tidemark.compute.lifecycle import session
 from tidemark.compute.materialize import TempTables
@@ -90,7 +90,7 @@ def count_events(asset: Asset, plan: Plan, temp_tables: TempTables) -> Rows:
     assert isinstance(commit_info, StateCommit)
     earlier_partials = None
     if transform.trigger.needs_rank and commit_info.adds_partials:
-        earlier_partials = asset.state.read_partials(affected_range(transform, commit_info))
+        earlier_partials = asset.state.read_partials(find_affected_range(transform, commit_info))
     rows = count_scope(
         asset.log, asset.counting_transform, commit_info.counted_scope(), earlier_partials
     )
@@ -162,7 +162,7 @@ def _describe_reach(transform: Definition, commit_info: CommitInfo) -> str:
     """Return the condition for the published rows that the commit can have changed."""
     if commit_info.recomputed_ranges is not None:
         return "TRUE"
-    end = closed_end(transform, commit_info.before)
+    end = find_closed_end(transform, commit_info.before)
     if end is None:
         return "TRUE"
     return f"t.window_end > timestamp_micros({end})"
@@ -233,7 +233,7 @@ def _compute_late_loss(
     workload: Workload,
 ) -> Output:
     lacking = state.find_lacking()
-    loss = late_loss(state.read(lacking), asset.counting_transform, asset.log, commit_info)
+    loss = late_loss(state.read_partials(lacking), asset.counting_transform, asset.log, commit_info)
     return Output(
         asset.counting_transform.late_loss_table,
         temp_tables.materialize(loss, few=workload.few_partials),
@@ -298,7 +298,7 @@ def find_open_from(asset: Asset, commit_info: CommitInfo, partials: Rows) -> int
     if isinstance(commit_info, SessionReplacement):
         return commit_info.open_from
     if commit_info.after.at.watermark == INFINITY:
-        return closed_end(transform, commit_info.after)
+        return find_closed_end(transform, commit_info.after)
     rows = to_frame(asset.warehouse.spark, partials)
     found = session.find_open_from(rows, transform, as_of(commit_info.after)).collect()
     return _find_first_open(transform, commit_info, found[0].asDict())
@@ -315,7 +315,7 @@ def _find_first_open(
         observed: `open_from`, the start of the first existing session that can still change, or
             None if no existing one can. The mapping is empty if the engine did not compute it.
     """
-    begin = closed_end(transform, commit_info.after)
+    begin = find_closed_end(transform, commit_info.after)
     # Without an observation, which the engine may have optimized away, nothing is known.
     if begin is None or "open_from" not in observed:
         return None

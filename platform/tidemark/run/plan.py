@@ -107,7 +107,7 @@ def plan_unpublished(asset: Asset, newest_commit: StateCommit) -> list[Plan]:
 def plan_increment(
     asset: Asset,
     newest_commit: StateCommit,
-    through: int | None,
+    last_arrival: int | None,
     admission: Admission,
     recent_arrivals: Sequence[Arrival],
 ) -> Plan | None:
@@ -124,7 +124,7 @@ def plan_increment(
     """
     if asset.rolls_up:
         lineage.demand_current_asset(asset.warehouse, asset.transform, newest_commit)
-        planned = rollups.plan(asset)
+        planned = rollups.plan_rollup(asset)
         if planned is None:
             return None
         commit_info, counts = planned
@@ -136,13 +136,13 @@ def plan_increment(
     if _can_wait(asset, newest_commit, arrivals):
         return None
     if not recent_arrivals or (arrivals and arrivals[0].arrival > seen_arrival + 1):
-        arrivals = asset.log.read_timeline(seen_arrival, through)
+        arrivals = asset.log.read_timeline(seen_arrival, last_arrival)
         _demand_continuation(asset, newest_commit, arrivals, is_recent=False)
         if _can_wait(asset, newest_commit, arrivals):
             return None
     else:
         _demand_continuation(asset, newest_commit, arrivals, is_recent=True)
-    arrivals, limited_by = admission.admit(arrivals)
+    arrivals, limited_by = admission.admit_arrivals(arrivals)
     if not arrivals:
         return None
     after = newest_commit.after.advance_to(_position_after(arrivals[-1]))

@@ -35,14 +35,14 @@ class Conflicts:
         self.asset = asset
         self.count = 0
 
-    def add(self) -> None:
+    def count_conflict(self) -> None:
         self.count += 1
         if self.count >= MAX_CONFLICTS:
             raise conflict_error(self.asset, MAX_CONFLICTS)
 
 
-def store(
-    asset: Asset, todo: Plan, partials: Rows, place: TempTables, conflicts: Conflicts
+def store_plan(
+    asset: Asset, todo: Plan, partials: Rows, temp_tables: TempTables, conflicts: Conflicts
 ) -> Plan:
     """Commit a plan's partials to the state, on top of the newest commit.
 
@@ -56,14 +56,14 @@ def store(
     """
     while True:
         try:
-            commit.store(asset, todo, partials)
+            commit.store_partials(asset, todo, partials)
         except ErasedMeanwhileError:
             raise
         except ConflictError:
-            moved = _rebase(asset, todo, partials, place)
+            moved = _rebase_plan(asset, todo, partials, temp_tables)
             if moved is None:
                 raise
-            conflicts.add()
+            conflicts.count_conflict()
             todo, partials = moved
         else:
             return todo
@@ -77,8 +77,8 @@ def conflict_error(asset: str, attempts: int) -> ConflictError:
     )
 
 
-def _rebase(
-    asset: Asset, todo: Plan, partials: Rows, place: TempTables
+def _rebase_plan(
+    asset: Asset, todo: Plan, partials: Rows, temp_tables: TempTables
 ) -> tuple[Plan, Rows] | None:
     transform, commit_info, state = asset.transform, todo.commit_info, asset.state
     since = state.read_commits_after(commit_info.commit_number - 1)
@@ -100,12 +100,12 @@ def _rebase(
         between = Scope(
             at.arrival, newest.after.at.arrival, commit_info.ranges, commit_info.complete
         )
-        more = place.materialize(
+        more = temp_tables.materialize(
             count_scope(asset.log, asset.counting_transform, between), few=todo.few
         )
         counted, at = counted.unionByName(to_frame(counted.sparkSession, more)), newest.after.at
     commit_number = newest.commit_number + 1
-    partials = place.materialize(with_commit_number(counted, commit_number), few=todo.few)
+    partials = temp_tables.materialize(with_commit_number(counted, commit_number), few=todo.few)
     after = Coverage(at)
     for start, end in commit_info.ranges:
         after = newest.after.with_backfill(BackfilledRange(start, end, at))

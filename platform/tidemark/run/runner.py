@@ -70,7 +70,7 @@ def incremental(
     warehouse: Warehouse,
     transform: Definition,
     *,
-    through: int | None = None,
+    last_arrival: int | None = None,
     limit: int | Admission | None = None,
     recent: RecentArrivals = NO_ARRIVALS,
     pinned_definition: bool = False,
@@ -100,15 +100,15 @@ def incremental(
             incompatible with the stored data.
     """
     admission = Admission.from_limit(limit)
-    if transform.rolled_up_name is not None and (through is not None or admission):
+    if transform.rolled_up_name is not None and (last_arrival is not None or admission):
         raise DefinitionError(
             f"'{transform.name}' is a roll-up of '{transform.rolled_up_name}', so its runs can't "
             "be "
             f"limited: limit the runs of '{transform.rolled_up_name}' instead."
         )
 
-    def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
-        return plan.plan_increment(asset, last, through, admission, recent.arrivals)
+    def make_plan(asset: Asset, newest_commit: StateCommit) -> Plan | None:
+        return plan.plan_increment(asset, newest_commit, last_arrival, admission, recent.arrivals)
 
     return _run_until_committed(
         warehouse,
@@ -169,9 +169,9 @@ def backfill(
 
 
 def replay(
-    warehouse: Warehouse, transform: Definition, since: int, *, into_empty: bool = False
+    warehouse: Warehouse, transform: Definition, first_arrival: int, *, into_empty: bool = False
 ) -> RunFacts | None:
-    """Recompute and replace the windows that hold an event of arrival `since` or a later one.
+    """Recompute and replace the windows that hold an event of an arrival or of a later one.
 
     The module `run.change.replay` explains the rules.
 
@@ -187,7 +187,7 @@ def replay(
     return _run_until_committed(
         warehouse,
         transform,
-        lambda asset, last: plan.plan_replay(asset, last, since, into_empty=into_empty),
+        lambda asset, last: plan.plan_replay(asset, last, first_arrival, into_empty=into_empty),
     )
 
 
@@ -214,10 +214,10 @@ def correct(
     refuse_rollup(transform, "correct")
     version_before = -1
 
-    def make_plan(asset: Asset, last: StateCommit) -> Plan | None:
+    def make_plan(asset: Asset, newest_commit: StateCommit) -> Plan | None:
         nonlocal version_before
         version_before = warehouse.newest_version(transform.published_table)
-        return plan.plan_correction(asset, last)
+        return plan.plan_correction(asset, newest_commit)
 
     facts = _run_until_committed(warehouse, transform, make_plan, reported=reported)
     if facts is None:
@@ -281,7 +281,7 @@ def _run_until_committed(
                 ):
                     # Finishing a swap needs no definition, so it comes before the check of the
                     # definition.
-                    swap.finish(asset, newest_commit)
+                    swap.finish_swap(asset, newest_commit)
                 if full_refresh:
                     _leave_earlier_history(asset, newest_commit)
                 else:
@@ -305,24 +305,24 @@ def _run_until_committed(
             # An erasure may have deleted tables that the run needs.
             if not isinstance(error, ConflictError) and asset.is_current():
                 raise
-            conflicts.add()
+            conflicts.count_conflict()
             time.sleep(random.uniform(0, min(5.0, 0.1 * 2**conflicts.count)))
 
 
-def _leave_earlier_history(asset: Asset, last: StateCommit) -> None:
+def _leave_earlier_history(asset: Asset, newest_commit: StateCommit) -> None:
     """Remove the checkpoint of an asset's stream if it refers to an earlier history of the log."""
-    if lineage.is_of_another_log(asset, last):
+    if lineage.is_of_another_log(asset, newest_commit):
         checkpoints.remove_checkpoint(asset.warehouse, asset.transform.name)
 
 
-def republish(asset: Asset, commit_info: StateCommit) -> None:
+def republish_commit(asset: Asset, commit_info: StateCommit) -> None:
     """Publish a state commit again. Tables that already have the commit stay as they are."""
     _execute_plan(asset, Plan(commit_info, few=True, stored=True, taken_up=True), reported=False)
 
 
 def _run_once(
     asset: Asset,
-    last: StateCommit,
+    newest_commit: StateCommit,
     planner: _Planner,
     conflicts: rebase.Conflicts,
     *,
@@ -330,17 +330,17 @@ def _run_once(
     full_refresh: bool,
 ) -> RunFacts | None:
     # A run that replaces everything also replaces a commit that an earlier run left unpublished.
-    unpublished_plans = [] if full_refresh else plan.plan_unpublished(asset, last)
+    unpublished_plans = [] if full_refresh else plan.plan_unpublished(asset, newest_commit)
     if unpublished_plans:
         asset.warehouse.register_tables(*asset.transform.own_tables, ledger.TABLE, results.TABLE)
         for unpublished in unpublished_plans:
             _execute_plan(asset, unpublished, reported=False)
-    elif last.commit_number < 0:
+    elif newest_commit.commit_number < 0:
         asset.warehouse.register_tables(*asset.transform.own_tables)
-    next_plan = planner(asset, last)
+    next_plan = planner(asset, newest_commit)
     if next_plan is None:
         return None
-    if last.commit_number < 0:
+    if newest_commit.commit_number < 0:
         check_analysis(asset.log, asset.counting_transform)
     if next_plan.commit_info.recomputed_ranges is not None and not next_plan.stored:
         next_plan = _store_partials(asset, next_plan, conflicts)
@@ -362,7 +362,9 @@ def _store_partials(asset: Asset, todo: Plan, conflicts: rebase.Conflicts) -> Pl
         open_from = compute.find_open_from(asset, todo.commit_info, partials)
         todo = replace(todo, commit_info=replace(todo.commit_info, open_from=open_from))
         asset.table_id = asset.state.ensure_table(partials)
-        committed = rebase.store(asset, todo, partials, scratch, conflicts).with_end_of("store")
+        committed = rebase.store_plan(asset, todo, partials, scratch, conflicts).with_end_of(
+            "store"
+        )
     return replace(committed, stored=True, counts=asset.state.count_events(committed.commit_info))
 
 
@@ -386,7 +388,7 @@ def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             few=workload.is_small,
             few_events=workload.is_small,
             planning=workload.counting,
-        ).prepare() as batch,
+        ).prepare_validation() as batch,
         ExitStack() as merging,
     ):
         new_partials = None
@@ -410,9 +412,9 @@ def _execute_plan(asset: Asset, todo: Plan, *, reported: bool) -> RunFacts:
             todo = replace(
                 todo, commit_info=replace(todo.commit_info, open_from=computed.open_from)
             )
-            commit.store(asset, todo, computed.partials)
+            commit.store_partials(asset, todo, computed.partials)
             todo = todo.with_end_of("store")
-        return commit.publish(asset, todo, computed, gate_result, reported=reported)
+        return commit.publish_rows(asset, todo, computed, gate_result, reported=reported)
 
 
 def _create_tables(asset: Asset, computed: compute.Computation, *, is_guarded: bool) -> None:
@@ -442,7 +444,7 @@ def _create_tables(asset: Asset, computed: compute.Computation, *, is_guarded: b
             "command again."
         )
     if is_guarded:
-        quarantine.create(warehouse, transform, computed.windows)
+        quarantine.create_table(warehouse, transform, computed.windows)
 
 
 def _send_span(asset: Asset, facts: RunFacts) -> None:

@@ -20,7 +20,7 @@ from tidemark.compute.materialize import temp_tables
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import MARKER
 from tidemark.run import commit
-from tidemark.run.table_copy import materialize, replace_rows
+from tidemark.run.table_copy import materialize_copy, replace_rows
 from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits.kinds import TableSwap
@@ -41,7 +41,7 @@ def list_versions(asset: Asset) -> dict[str, int]:
     return {name: version for name, version in found.items() if version >= 0}
 
 
-def store(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> TableSwap:
+def store_swap(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> TableSwap:
     """Commit a swap to the asset's state, and return the record of the commit.
 
     Args:
@@ -61,12 +61,12 @@ def store(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> Table
     pass_fail_point("state")
     with temp_tables(warehouse) as place:
         asset.state.store_commit(
-            materialize(rows, place, begun.commit_number), begun, asset.start_epoch
+            materialize_copy(rows, place, begun.commit_number), begun, asset.start_epoch
         )
     return begun
 
 
-def finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
+def finish_swap(asset: Asset, commit_info: TableSwap) -> RunFacts:
     """Publish a swap that the state has. Tables that already have its rows stay as they are."""
     warehouse, windows = asset.warehouse, 0
     steps = [*("late" for _ in asset.transform.late_tables), "quarantine", "panes", "published"]

@@ -39,14 +39,14 @@ def replace_rows(
     warehouse.ensure_table(table, rows, description, feed=feed)
     app, number = transaction
     with temp_tables(warehouse) as place:
-        ready = materialize(rows, place, number if renumber else None)
+        ready = materialize_copy(rows, place, number if renumber else None)
         replaced = warehouse.replace_rows(
             ready, table, "TRUE", app, number, vouches=vouches, epoch=epoch
         )
         return replaced or 0
 
 
-def materialize(rows: Rows, place: TempTables, commit_number: int | None = None) -> Rows:
+def materialize_copy(rows: Rows, temp_files: TempTables, commit_number: int | None = None) -> Rows:
     """Return rows that are computed already, with `commit_number` if they have that column.
 
     Args:
@@ -55,7 +55,7 @@ def materialize(rows: Rows, place: TempTables, commit_number: int | None = None)
     if isinstance(rows, DataFrame):
         if commit_number is not None and "commit_number" in rows.columns:
             rows = rows.withColumn("commit_number", uncompiled_literal(commit_number))
-        return place.materialize(rows, few=False)
+        return temp_files.materialize(rows, few=False)
     if commit_number is None or "commit_number" not in rows.column_names:
         return rows
     numbers = pa.array([commit_number] * rows.num_rows, pa.int64())

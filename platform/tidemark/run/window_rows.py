@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from tidemark.compute import in_memory
 from tidemark.compute.compare import keys_as_json, same_window
-from tidemark.compute.lifecycle import clusters, lifecycle, session
+from tidemark.compute.lifecycle import choose_lifecycle, clusters, session
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.windowing import as_of
 from tidemark.define.aggregates.combiner import OVERFLOWED, SLACK
@@ -137,7 +137,7 @@ def _has_overflow(query: DataFrame, rows: Rows, observed: Mapping[str, int | Non
 def _all_fire_once(asset: Asset, plan: Plan, state: CommittedState, workload: Workload) -> bool:
     """Return whether each session is known to fire exactly once. Only the others are replayed."""
     transform = asset.transform
-    windows = lifecycle(transform)
+    windows = choose_lifecycle(transform)
     if not plan.few:
         # The extra query pays off only if computing many sessions in both ways, by merging clusters
         # and by replaying them, would be expensive.
@@ -148,7 +148,7 @@ def _all_fire_once(asset: Asset, plan: Plan, state: CommittedState, workload: Wo
         # The affected partials have only a part of a session that reaches into a backfilled range,
         # and the part may fire differently.
         return False
-    partials = state.take_affected_partials()
+    partials = state.load_affected_partials()
     return partials is not None and windows.all_fire_once(partials, transform)
 
 
@@ -163,7 +163,7 @@ def _compute_in_engine(
     all_fire_once: bool,
 ) -> DataFrame:
     transform = asset.transform
-    windows = lifecycle(transform)
+    windows = choose_lifecycle(transform)
     partials = state.read_affected(workload.merging)
     current = as_of(commit_info.after)
     if isinstance(commit_info, SessionReplacement):
@@ -232,7 +232,7 @@ def _compute_in_memory(
     transform = asset.transform
     if not in_memory.has_supported_firings(transform, commit_info):
         return None
-    partials = state.take_affected_partials()
+    partials = state.load_affected_partials()
     if partials is None:
         return None
     if not in_memory.is_supported(transform, commit_info):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tidemark.base import thresholds
-from tidemark.compute.affected.closed_windows import affected_range
+from tidemark.compute.affected.closed_windows import find_affected_range
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset
@@ -37,7 +37,7 @@ def estimate_workload(asset: Asset, plan: Plan) -> Workload:
     if asset.rolls_up or (commit_info.commit_number == 0 and not plan.stored):
         # All partials are computed from the commit's events.
         return Workload(plan.few, plan.few, plan.counting, plan.counting)
-    stored = asset.state.max_partial_count(affected_range(asset.transform, commit_info))
+    stored = asset.state.max_partial_count(find_affected_range(asset.transform, commit_info))
     few_partials = stored <= thresholds.IN_MEMORY_PARTIALS
     counting = plan.counting
     if plan.few and not few_partials:

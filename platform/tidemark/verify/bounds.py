@@ -164,7 +164,10 @@ def find_bulk_loads(timeline: Sequence[Arrival]) -> set[int]:
         return {first.arrival}
     many = BULK_FACTOR * median(a.rows for a in usual)
     long = BULK_FACTOR * median(_count_advance(a, newest) for a in usual)
-    return {first.arrival, *(a.arrival for a in later if a.rows > many and _span(a) > long)}
+    return {
+        first.arrival,
+        *(a.arrival for a in later if a.rows > many and _measure_covered_time(a) > long),
+    }
 
 
 def _count_advance(arrival: Arrival, newest: Mapping[int, int | None]) -> int:
@@ -179,7 +182,7 @@ def _count_advance(arrival: Arrival, newest: Mapping[int, int | None]) -> int:
     return max(0, arrival.max_event_time - before)
 
 
-def _span(arrival: Arrival) -> int:
+def _measure_covered_time(arrival: Arrival) -> int:
     """Return how much event time an arrival covers, in microseconds."""
     if arrival.min_event_time is None or arrival.max_event_time is None:
         return 0

@@ -31,7 +31,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.ranges import Ranges, range_between
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import compare_rows, read_unchanged, recompute
+from tidemark.verify.parity import compare_rows, read_unchanged, recompute_ranges
 
 EFFECT_TEXTS = {
     Effect.NONE: "no window is recomputed; later runs validate their rows with it",
@@ -103,12 +103,12 @@ class Changes:
     examples: list[_Value] = field(default_factory=list[_Value])
 
     @property
-    def same(self) -> bool:
+    def has_same_definition(self) -> bool:
         """True if the definition in the code produced all rows of the tables."""
         return not self.differences and self.earlier_through is None
 
     @property
-    def kinds(self) -> str:
+    def row_counts_text(self) -> str:
         """The numbers of rows that would appear, disappear or change, as text."""
         return ", ".join(f"{count:,} {kind}" for kind, count in self.rows.items()) or "none"
 
@@ -239,7 +239,7 @@ def _add_changed_windows(
     few: bool,
 ) -> Changes:
     transform = asset.transform
-    _, *computed = recompute(asset, commit, ranges, scratch, few=few)
+    _, *computed = recompute_ranges(asset, commit, ranges, scratch, few=few)
     streamed, complete = (r.withColumn(_KEYS, keys_as_json(transform.keys)) for r in computed)
     published_types = {f.name: f.dataType for f in published.schema.fields}
     current_types = {f.name: f.dataType for f in streamed.schema.fields}

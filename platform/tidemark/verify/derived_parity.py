@@ -35,7 +35,7 @@ _COMPARED = ["arrival", "row", "reason"]
 
 @dataclass(frozen=True)
 class _DerivedParity:
-    """The result of `derived_parity`.
+    """The result of `check_derived_parity`.
 
     Args:
         as_of: the newest arrival of the derived source, through which rows are compared.
@@ -54,11 +54,11 @@ class _DerivedParity:
     differences: list[dict[str, Any]]
 
     @property
-    def equal(self) -> bool:
+    def is_equal(self) -> bool:
         return self.missing == self.extra == 0
 
 
-def derived_parity(
+def check_derived_parity(
     warehouse: Warehouse, source: DerivedSource, *, max_listed: int = 1000
 ) -> _DerivedParity:
     """Compare the event log of a derived source with a recomputation from its bases.

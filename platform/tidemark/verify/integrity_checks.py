@@ -14,7 +14,7 @@ INTEGRITY_CHECKS = frozenset({matches_log().name, unique_key().name})
 FAULT_TEXT = "a fault of Tidemark, not of the data"
 
 
-def remedy(transform: Definition) -> str:
+def describe_remedy(transform: Definition) -> str:
     """Return the next step for a user if windows of an asset fail an integrity check."""
     name = transform.name
     recompute = f"`tidemark backfill {name}` recomputes them from the event log"

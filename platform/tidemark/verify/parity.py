@@ -58,7 +58,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """The result of `parity`.
+    """The result of `check_parity`.
 
     Args:
         as_of: the newest arrival that the windows count. A window in a backfilled range may count
@@ -85,16 +85,16 @@ class ParityReport:
     quarantined_by: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
-    def equal(self) -> bool:
+    def is_equal(self) -> bool:
         return self.total == 0
 
     @property
-    def wrong(self) -> int:
+    def unexplained_count(self) -> int:
         """The number of differences that too-late events do not explain."""
         return self.total - self.kinds.get(_LATE_LOSS, 0)
 
 
-def parity(
+def check_parity(
     warehouse: Warehouse,
     transform: Definition,
     start: int | None = None,
@@ -121,10 +121,10 @@ def parity(
                 scratch.materialize_frame(
                     quarantine.read_computed(warehouse, transform, ranges), few=few
                 ),
-                quarantine.count(warehouse, transform, ranges),
+                quarantine.count_windows(warehouse, transform, ranges),
             ),
         )
-        stored, streamed, complete = recompute(asset, commit, ranges, scratch, few=few)
+        stored, streamed, complete = recompute_ranges(asset, commit, ranges, scratch, few=few)
         columns = [*transform.aggregates, *_FACTS]
         keys = keys_as_json(transform.keys, "key")
         rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
@@ -135,7 +135,7 @@ def parity(
         lost = stored.where(F.col(VERDICT) == classification.TOO_LATE).agg(F.sum("events")).first()
         return ParityReport(
             asset=transform.name,
-            as_of=rollups.coverage_after(transform, commit).at.arrival,
+            as_of=rollups.find_coverage_after(transform, commit).at.arrival,
             windows=compared.select("window_start", "keys").distinct().count(),
             lost=int(lost[0] or 0) if lost else 0,
             total=sum(kinds.values()),
@@ -169,7 +169,7 @@ def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T,
             return result, commit
 
 
-def recompute(
+def recompute_ranges(
     asset: Asset, commit: StateCommit, ranges: Ranges, scratch: TempTables, *, few: bool
 ) -> tuple[DataFrame, DataFrame, DataFrame]:
     """Recompute the windows that start in some ranges from the event log, as of a commit.
@@ -181,7 +181,7 @@ def recompute(
     """
     warehouse = asset.warehouse
     transform = asset.transform
-    coverage = rollups.coverage_after(transform, commit)
+    coverage = rollups.find_coverage_after(transform, commit)
     # A session may cross the bounds of a range, so sessions are recomputed from all events.
     bounds = () if transform.window.merges else ranges
     counted = rollups.recount_partials(warehouse, transform, coverage, bounds)

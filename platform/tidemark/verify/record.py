@@ -1,4 +1,4 @@
-"""Record the results of `parity` comparisons, for readers who did not see the command's output.
+"""Record the results of comparisons (`parity`), for readers who did not see the command's output.
 
 The table `parities` has a row for each comparison that was requested on the command line. The rows
 are numbered from 0 without gaps, in the order of their commits. A process that reports new
@@ -80,7 +80,7 @@ class Comparison:
         )
 
 
-def append(
+def record_comparison(
     warehouse: Warehouse,
     report: ParityReport,
     start: int | None = None,

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.compute.affected.closed_windows import affected_range
+from tidemark.compute.affected.closed_windows import find_affected_range
 from tidemark.compute.late_rows import late_events
 from tidemark.compute.windowing import classify_scope, count_scope, prepare_scope, read_scope
 from tidemark.define import classification
@@ -66,7 +66,9 @@ class TapResult:
 def _recount_partials(log: Log, transform: WindowedTransform, marker: StateCommit) -> DataFrame:
     earlier = None
     if transform.trigger.needs_rank and marker.adds_partials:
-        stored = State(log.warehouse, transform).read_partials(affected_range(transform, marker))
+        stored = State(log.warehouse, transform).read_partials(
+            find_affected_range(transform, marker)
+        )
         earlier = stored.where(f"commit_number < {marker.commit_number}")
     return count_scope(log, transform, marker.counted_scope(), earlier)
 
@@ -132,7 +134,7 @@ def find_step(transform: Definition, name: str) -> _Step:
     return steps[name]
 
 
-def tap(
+def tap_step(
     warehouse: Warehouse, transform: Definition, step: _Step, commit_number: int, limit: int
 ) -> TapResult:
     """Return the rows of a step in one run.

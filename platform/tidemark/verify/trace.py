@@ -82,7 +82,7 @@ class Event:
     origins: Sequence["Event"] = ()
 
     @property
-    def place(self) -> tuple[str, int, int, bool]:
+    def identity(self) -> tuple[str, int, int, bool]:
         """The identity of the event: source, arrival, position, and whether it is in the event log.
 
         The last item is False for a dead letter.
@@ -262,7 +262,7 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     commit = asset.state.read_commit(asset.published_commit_number())
     if commit.commit_number < 0:
         return Fate(transform.name, transform.rolled_up_name, NOT_RUN)
-    coverage = rollups.coverage_after(transform, commit)
+    coverage = rollups.find_coverage_after(transform, commit)
     watermark = coverage.at.watermark
     # If a correction counts a too-late event in the base, the roll-up counts the event too.
     taken_in = base is not None and any(

@@ -142,7 +142,7 @@ class DerivedConnector:
         if not steps.can_have_rows():
             return self._no_rows(warehouse)
         rows = steps.compute_rows()
-        steps.prepare_following()
+        steps.store_versions()
         names = ["position", "read_from", "correlation_id", *self.source.columns]
         if is_paired(self.source):
             names.append(DEAD)
@@ -150,7 +150,7 @@ class DerivedConnector:
         return rows.select(F.col(STEP).cast("bigint").alias(CHUNK), *columns)
 
     def rows_to_read(self) -> int:
-        return sum(steps.rows_to_read() for steps in self._read)
+        return sum(steps.estimate_rows_to_read() for steps in self._read)
 
     def explain_error(self, error: PySparkException) -> DataError | None:
         expressions = self.source.derivation.sql_expressions

@@ -174,7 +174,7 @@ def _materialize_checked_rows(
         return scratch.materialize(checked, few=False)
     if isinstance(checked, pa.Table):
         return checked
-    return scratch.gather(checked)
+    return scratch.gather_tables(checked)
 
 
 def _add_undeclared_fields(connector: Connector, facts: Mapping[int, Facts]) -> dict[int, Facts]:

@@ -21,7 +21,7 @@ import pyarrow.dataset as ds
 from tidemark.base.instants import INFINITY, format_instant
 from tidemark.compute.affected.by_commit import can_repeat_rows, find_changes
 from tidemark.compute.affected.by_time import can_change
-from tidemark.compute.rollups import coverage_after
+from tidemark.compute.rollups import find_coverage_after
 from tidemark.define.derived.chain import FIRST, LAST, Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import MARKER
@@ -92,7 +92,7 @@ class AssetResults:
         """
         if self.newest_commit is None:
             return -1
-        position = coverage_after(self.chain.asset, self.newest_commit).at
+        position = find_coverage_after(self.chain.asset, self.newest_commit).at
         later = [a for a in timeline if a.arrival > position.arrival]
         if not later or any(a.rows for a in later):
             return position.arrival
@@ -133,7 +133,7 @@ class AssetResults:
 
     def arrival_of(self, change: StateCommit) -> int:
         """Return the number of the newest arrival that the asset had processed after a commit."""
-        return coverage_after(self.chain.asset, change).at.arrival
+        return find_coverage_after(self.chain.asset, change).at.arrival
 
     def changes_since(
         self, taken_results: TakenResults, watermark: int | None

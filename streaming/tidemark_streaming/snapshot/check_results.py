@@ -26,7 +26,7 @@ from tidemark.quality.results import TABLE, CheckResult
 from tidemark.store.commits.conditions import Equals, at_least, text_field
 from tidemark.store.key_choice import select_keys
 from tidemark.store.rows import to_display
-from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
+from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, describe_remedy
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 _Types = Mapping[str, pa.DataType]
@@ -105,7 +105,7 @@ def read_quarantine(
         choice: the windows to return; all if None.
     """
     chosen = choice or Choice()
-    chosen.check(transform)
+    chosen.check_keys(transform)
     table = snapshot.tables.read(transform.quarantine_table)
     columns = dict.fromkeys((*transform.keys, *transform.aggregates))
     stored: list[dict[str, Any]] = (
@@ -294,5 +294,5 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
         windows=len(at_fault),
         first=min(start for start, _ in at_fault),
         since=min(r.at for r in reporting),
-        remedy=remedy(transform),
+        remedy=describe_remedy(transform),
     )

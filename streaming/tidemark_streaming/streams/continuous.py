@@ -291,7 +291,7 @@ def _asset_function(location: Place, transform: Definition, admission: Admission
             done = incremental(
                 warehouse,
                 transform,
-                through=through,
+                last_arrival=through,
                 limit=admission,
                 recent=recent,
                 pinned_definition=is_pinned,

@@ -68,7 +68,7 @@ def left_behind(warehouse: Warehouse, transform: Definition, patch: pytest.Monke
         raise KeyboardInterrupt
 
     with patch.context() as dying:
-        dying.setattr(commit, "publish", killed)
+        dying.setattr(commit, "publish_rows", killed)
         with pytest.raises(KeyboardInterrupt):
             incremental(warehouse, transform)
 

@@ -388,7 +388,7 @@ class Home:
             self.loaded = self.definitions
 
     def do_rebuild(self, operation: Part) -> None:
-        rebuild.rebuild(self.store, self.definitions.assets[operation["node"]])
+        rebuild.rebuild_tables(self.store, self.definitions.assets[operation["node"]])
         self.rebuilt[operation["node"]] = deepcopy(self.nodes[operation["node"]])
 
     def do_rebuild_source(self, operation: Part) -> None:
@@ -404,7 +404,7 @@ class Home:
             Asset(self.store, asset).state.read_last_commit(),
         )
         try:
-            rebuild.promote(self.store, asset)
+            rebuild.promote_tables(self.store, asset)
         finally:
             last = Asset(self.store, asset).state.read_last_commit()
             if last.commit_number > earlier.commit_number and isinstance(last, Promotion):
@@ -419,11 +419,11 @@ class Home:
 
     def do_release(self, operation: Part) -> None:
         asset = self.definitions.assets[operation["node"]]
-        quarantine.release(self.store, asset, Choice())
+        quarantine.release_windows(self.store, asset, Choice())
 
     def do_discard(self, operation: Part) -> None:
         asset = self.definitions.assets[operation["node"]]
-        quarantine.discard(self.store, asset, Choice())
+        quarantine.discard_windows(self.store, asset, Choice())
 
     def do_lower(self, operation: Part) -> None:
         """Do what `tidemark watermark --lower` does."""

@@ -15,8 +15,8 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import Scenario
@@ -86,8 +86,8 @@ def _is_equal(warehouse: Warehouse, scenario: Scenario) -> bool:
         if asset not in corrected and _has_arrivals(warehouse, asset.source)
     ]
     return (
-        all(derived_parity(warehouse, source).equal for source in sources)
-        and all(parity(warehouse, each).equal for each in assets)
+        all(check_derived_parity(warehouse, source).is_equal for source in sources)
+        and all(check_parity(warehouse, each).is_equal for each in assets)
         and all(_nets_to_windows(warehouse, s) for s in sources if s.retraction is not None)
     )
 

@@ -102,7 +102,7 @@ class _Asset:
         )
         before = [self.warehouse.newest_version(table) for table in tables]
         for commit_number in range(max(newest - count + 1, 0), newest + 1):
-            run.republish(asset, asset.state.read_commit(commit_number))
+            run.republish_commit(asset, asset.state.read_commit(commit_number))
         assert [self.warehouse.newest_version(table) for table in tables] == before
 
     def backfill(self, part: list[float] | dict[str, object]) -> None:

@@ -166,7 +166,7 @@ class MemoryLogs:
             for commit in commits:
                 rows += fetch_dataframe(self.rows_of(source, commit)).to_pylist()
                 positions = [chunk.position for chunk in commit.chunks]
-                read_steps(cast(Warehouse, self.warehouse), source, positions).prepare_following()
+                read_steps(cast(Warehouse, self.warehouse), source, positions).store_versions()
             self.append(source, rows)
 
     def plan(self, source: DerivedSource) -> list[Commit]:

@@ -39,7 +39,7 @@ def test_the_result_is_that_of_a_merge(
     )
     aggregations = [("value", function), ("firing", "count_distinct")]
     assert in_memory._are_alone(partials, KEYS)
-    merged = in_memory._merge(partials, KEYS, aggregations)
+    merged = in_memory._merge_partials(partials, KEYS, aggregations)
     alone = in_memory._skip_merge(partials, KEYS, aggregations).select(merged.column_names)
     assert alone.schema == merged.schema
     # The texts also show the sign of zero.

@@ -122,7 +122,7 @@ def fragments(chance: random.Random) -> list[Fragment]:
 def alone(cluster: list[Fragment], watermark: int | None) -> bool:
     """Return whether the replay of a cluster gives exactly one on-time firing."""
     end = max(f.end for f in cluster)
-    fired = Replay(cluster, Trigger(), 1_000).through(99, watermark)
+    fired = Replay(cluster, Trigger(), 1_000).replay_through(99, watermark)
     if watermark is None or watermark < end:
         return not fired
     shapes = [(f.start, f.end, f.pane, f.phase, f.members) for f in fired]
@@ -192,7 +192,7 @@ def test_a_long_session_is_replayed_quickly(trigger: Trigger) -> None:
     # A fragment of another session.
     hot[50] = Fragment(2_000_000, 2_000_010, 50, 0, 30, 31, *[None] * 4)
     replay = Replay(hot, trigger, 10**9)
-    fired = replay.through(count, 10**9)
-    (whole,) = [f for f in replay.live() if f.start == 0]
+    fired = replay.replay_through(count, 10**9)
+    (whole,) = [f for f in replay.find_live_firings() if f.start == 0]
     assert len(whole.members) == count - 1
     assert len(fired) == (count + 2 if trigger.fires_early else 2)

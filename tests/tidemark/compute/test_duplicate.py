@@ -31,7 +31,7 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 HORIZON = 3 * MINUTE
 ONCE = replace(PER_MINUTE, deduplicate=Deduplicate(("sensor", "value"), within="3 minutes"))
@@ -120,8 +120,8 @@ def test_a_backfill_between_runs_counts_each_event_once(logged: Warehouse) -> No
     backfill(logged, asset, *minutes(-1, 3))
     run_all(logged, asset, 2)
     assert published(logged, asset) == WANT
-    assert parity(logged, asset).equal
-    assert parity(logged, asset, *minutes(1, 3)).equal
+    assert check_parity(logged, asset).is_equal
+    assert check_parity(logged, asset, *minutes(1, 3)).is_equal
 
 
 def test_complete_results_and_the_late_table_exclude_duplicates(logged: Warehouse) -> None:

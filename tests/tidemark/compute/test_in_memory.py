@@ -36,7 +36,7 @@ from tidemark.store.commits.kinds import Cause, Increment, Replacement
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 
 def totals(kind: pa.DataType) -> pa.DataType:
@@ -385,7 +385,7 @@ def test_a_small_increment_sends_one_query(
     # An event without a time goes to the late table, which takes two more queries.
     assert len(asked) == len(done) + 2 * sum(bool(d.no_event_time) for d in done)
     monkeypatch.undo()
-    assert parity(logged, asset).equal
+    assert check_parity(logged, asset).is_equal
 
 
 def test_an_own_aggregate_that_declares_its_arrow_merge_needs_no_engine(
@@ -419,7 +419,7 @@ def test_an_own_aggregate_that_declares_its_arrow_merge_needs_no_engine(
     ]
     assert rows[0].num_rows > 0
     assert rows[0] == rows[1]
-    assert parity(logged, declared).equal
+    assert check_parity(logged, declared).is_equal
 
 
 def test_an_arrow_merge_names_fields_of_the_partials() -> None:

@@ -110,11 +110,11 @@ def test_replayed_fragments_fire_like_single_events(told: dict[str, Any]) -> Non
     standing: Counter[tuple[Any, ...]] = Counter()
     for key, parts in fragments(scenario).items():
         replay = Replay([f for f, _ in parts], transform.trigger, transform.allowed_lateness)
-        for firing in replay.through(end[0].number, end[0].reached):
+        for firing in replay.replay_through(end[0].number, end[0].reached):
             events = sum(parts[i][1] for i in firing.members)
             row = (key, format_instant(firing.start), format_instant(firing.end), events)
             found[(*row, firing.pane, TIMING[firing.phase])] += 1
-            standing[row] += firing in replay.live()
+            standing[row] += firing in replay.find_live_firings()
     want = simulate(told)
 
     def rows(part: str, *columns: str) -> Counter[tuple[Any, ...]]:
@@ -140,7 +140,7 @@ def test_a_tick_at_the_end_watermark_fires_nothing_early() -> None:
     replay = Replay(
         [fragment(0, 0, before=None, at=2, seen=10)], Trigger(early=Every("1 second")), 0
     )
-    assert [f.phase for f in replay.through(2, 10)] == [ON_TIME]
+    assert [f.phase for f in replay.replay_through(2, 10)] == [ON_TIME]
 
 
 def test_waiting_late_events_fire_when_the_window_becomes_final() -> None:
@@ -149,9 +149,9 @@ def test_waiting_late_events_fire_when_the_window_becomes_final() -> None:
     early = fragment(0, 0, before=None, at=None, seen=0)
     late = fragment(1, 0, before=12, at=None, seen=0)
     trigger = Trigger(late=Count(5))
-    waiting = Replay([early, late], trigger, 5).through(2, 14)
+    waiting = Replay([early, late], trigger, 5).replay_through(2, 14)
     assert [f.phase for f in waiting] == [ON_TIME]
-    final = Replay([early, late], trigger, 5).through(3, 15)
+    final = Replay([early, late], trigger, 5).replay_through(3, 15)
     assert [(f.phase, f.members, f.fresh) for f in final] == [
         (ON_TIME, (0,), (0,)),
         (FINAL, (0, 1), (1,)),
@@ -165,12 +165,12 @@ def plain(arrival: int, start: int, *, before: int | None, reached: int | None) 
 
 def test_sessions_exactly_a_gap_apart_merge() -> None:
     replay = Replay([plain(n, 10 * n, before=None, reached=None) for n in range(2)], Trigger(), 0)
-    assert [(f.start, f.end) for f in replay.through(1, 20)] == [(0, 20)]
+    assert [(f.start, f.end) for f in replay.replay_through(1, 20)] == [(0, 20)]
 
 
 def test_the_arrival_that_closes_a_session_fires_only_on_time() -> None:
     replay = Replay([plain(0, 0, before=None, reached=10)], Trigger(early=EachArrival()), 0)
-    assert [f.phase for f in replay.through(0, 10)] == [ON_TIME]
+    assert [f.phase for f in replay.replay_through(0, 10)] == [ON_TIME]
 
 
 def test_a_merged_session_continues_from_its_parts_highest_pane() -> None:
@@ -178,15 +178,15 @@ def test_a_merged_session_continues_from_its_parts_highest_pane() -> None:
     #       x----|    x----|      the second one comes twice, then what joins both
     starts = (0, 20, 20, 10)
     parts = [plain(n, at, before=None, reached=None) for n, at in enumerate(starts)]
-    firings = Replay(parts, Trigger(early=EachArrival()), 0).through(3, None)
+    firings = Replay(parts, Trigger(early=EachArrival()), 0).replay_through(3, None)
     assert [f.pane for f in firings] == [0, 0, 1, 2]
 
 
 def test_an_event_for_a_closed_session_fires_late() -> None:
     parts = [plain(0, 0, before=None, reached=12), plain(1, 0, before=12, reached=12)]
-    assert [f.phase for f in Replay(parts, Trigger(), 5).through(1, 12)] == [ON_TIME, LATE]
+    assert [f.phase for f in Replay(parts, Trigger(), 5).replay_through(1, 12)] == [ON_TIME, LATE]
 
 
 def test_a_session_closes_when_the_watermark_reaches_its_end() -> None:
     replay = Replay([plain(0, 0, before=None, reached=10)], Trigger(), 0)
-    assert [f.phase for f in replay.through(0, 10)] == [ON_TIME]
+    assert [f.phase for f in replay.replay_through(0, 10)] == [ON_TIME]

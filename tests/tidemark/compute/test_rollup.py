@@ -28,7 +28,7 @@ from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 FIVE = Tumbling("5 minutes")
@@ -126,7 +126,7 @@ def test_a_roll_up_follows_backfills_and_corrections_of_its_base(logged: Warehou
     backfill(logged, base, *minutes(2, 4))
     incremental(logged, base)
     incremental(logged, whole)
-    assert parity(logged, whole).equal
+    assert check_parity(logged, whole).is_equal
     # Events that were too late for their minute are not in the larger windows either.
     counted = logged.read_frame(base.state_table).where(ADMITTED).agg(F.sum("events"))
     computed = quarantine.read_computed(logged, whole, ())
@@ -158,7 +158,9 @@ def test_a_larger_window_is_complete_through_its_least_complete_part(logged: War
         return BackfilledRange(start * MINUTE, end * MINUTE, TimelinePosition(arrival))
 
     def found(*covers: BackfilledRange) -> dict[int, int]:
-        coverage = rolling.coverage(larger(PATIENT), Coverage(TimelinePosition(1), covers))
+        coverage = rolling.find_rollup_coverage(
+            larger(PATIENT), Coverage(TimelinePosition(1), covers)
+        )
         picked = windows.select(coverage.position_column("arrival")).collect()
         return {s: r[0] for s, r in zip(starts, picked, strict=True) if r[0] > 1}
 
@@ -219,7 +221,7 @@ def test_a_changed_roll_up_replaces_all_its_windows(
     if more:
         incremental(logged, base)
     assert incremental(logged, after) is not None
-    assert parity(logged, after).equal
+    assert check_parity(logged, after).is_equal
     snapshot = Snapshot(engine.model_copy(update={"database": logged.database}))
     assert snapshot.table_id(name) == Asset(logged, after).table_id
     assert snapshot.unfollowed_rollups({name: base.name}) == {}
@@ -228,7 +230,7 @@ def test_a_changed_roll_up_replaces_all_its_windows(
     with pytest.raises(DefinitionChangedError, match=f"an earlier definition of '{name}'"):
         incremental(logged, before, pinned_definition=True)
     assert incremental(logged, before) is not None
-    assert parity(logged, before).equal
+    assert check_parity(logged, before).is_equal
 
 
 def test_a_base_that_never_ran_is_named(logged: Warehouse) -> None:

@@ -14,7 +14,7 @@ from helpers.data.support import ingest as bring
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DefinitionError
 from tidemark.compute import windowing
-from tidemark.compute.events.plan_check import check
+from tidemark.compute.events.plan_check import check_function
 from tidemark.define import aggregates as agg
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -35,7 +35,7 @@ def checked(log: Log, function: Function) -> None:
     def prepare(rows: DataFrame, places: DataFrame) -> DataFrame:
         return function(rows, places)
 
-    check(log, replace(PER_MINUTE, source=SOURCE, function=prepare).preparation)
+    check_function(log, replace(PER_MINUTE, source=SOURCE, function=prepare).preparation)
 
 
 def doubled(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

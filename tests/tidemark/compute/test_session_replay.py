@@ -146,7 +146,7 @@ def test_replayed_firings_equal_the_oracles(
     chance.shuffle(numbered)
     replay = Replay([f for _, f in numbered], trigger, lateness * SECOND)
     last = list(timeline(history))[-1].after
-    fired = replay.through(len(history), INFINITY if ends else micros(last))
+    fired = replay.replay_through(len(history), INFINITY if ends else micros(last))
 
     def told(firing: Firing, members: tuple[int, ...]) -> tuple[Any, ...]:
         ids = sorted(numbered[i][0] for i in members)
@@ -167,7 +167,7 @@ def test_replayed_firings_equal_the_oracles(
     assert Counter(told(f, f.fresh) for f in fired) == Counter(
         row(pane, "pane") for pane in result["panes"]
     )
-    assert Counter(told(f, f.members) for f in replay.live()) == Counter(
+    assert Counter(told(f, f.members) for f in replay.find_live_firings()) == Counter(
         row(window, "revision") for window in result["windows"]
     )
 
@@ -188,7 +188,7 @@ def test_an_arrival_adds_the_firings_that_it_caused(
     before: Counter[tuple[Any, ...]] = Counter()
     for number, moment in enumerate(timeline(history)):
         replay = Replay([f for f in known if f.arrival <= number], trigger, lateness * SECOND)
-        fired = replay.through(number, micros(moment.after))
+        fired = replay.replay_through(number, micros(moment.after))
         now = Counter((f.start, f.end, f.pane, f.phase, f.fired, f.members) for f in fired)
         assert before <= now
         for _, _, _, phase, at, _ in now - before:

@@ -26,7 +26,7 @@ from tidemark.engine.ports import free_port
 from tidemark.engine.server import HUNG_DEADLINE, managed_of
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.ingest.ingest import ingest
 
 # Starts, kills and hangs its own engine.
@@ -279,7 +279,7 @@ def test_each_event_counts_once_after_all_processes_were_killed(
     run_all(warehouse, BY_MINUTE)
     rows = log_rows(warehouse)
     assert len(rows) == len(set(rows)) == 16
-    assert parity(warehouse, BY_MINUTE).equal
+    assert check_parity(warehouse, BY_MINUTE).is_equal
     session.stop()
 
 

@@ -173,7 +173,7 @@ def test_a_dropped_or_doubled_arrival_is_detected(
 def test_a_window_with_two_rows_is_detected(
     logged: Warehouse, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lifecycle, compute_in_memory = window_rows.lifecycle, in_memory.compute_changes
+    lifecycle, compute_in_memory = window_rows.choose_lifecycle, in_memory.compute_changes
 
     def twice(partials: pa.Table, of: Definition, marker: CommitInfo) -> pa.Table | None:
         rows = compute_in_memory(partials, of, marker)
@@ -200,7 +200,7 @@ def test_a_window_with_two_rows_is_detected(
         )
 
     # The engine computes the rows of a backfill; a small increment is computed in memory.
-    monkeypatch.setattr(window_rows, "lifecycle", at_fault)
+    monkeypatch.setattr(window_rows, "choose_lifecycle", at_fault)
     monkeypatch.setattr(in_memory, "compute_changes", twice)
     asset = replace(PER_MINUTE, name=f"rows_{mode}", source=SOUND, expectations=(q.unique_key(),))
     compute(logged, asset, mode)

@@ -35,7 +35,7 @@ from tidemark.store import ledger
 from tidemark.store.lineage import StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 BELOW_5 = replace(PER_MINUTE, expectations=(q.between("most", max_value=5),))
 
@@ -92,7 +92,7 @@ def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Ware
             "expected": "at most 5",
         }
     ]
-    assert parity(warehouse, BELOW_5).equal
+    assert check_parity(warehouse, BELOW_5).is_equal
 
     # The last valid row stays published instead of the revision that fails.
     ingest(warehouse, READINGS, [[reading(3.8, "a", 1), reading(1.5, "b", 8)]], ends=False)
@@ -101,7 +101,7 @@ def test_a_quarantined_window_is_validated_again_when_it_changes(warehouse: Ware
     assert facts.quarantined == 1
     assert published(warehouse) == good
     assert withheld(warehouse) == [(0, "b", 1, 9.0, "quarantined"), (1, "b", 2, 8.0, "quarantined")]
-    assert parity(warehouse, BELOW_5).equal
+    assert check_parity(warehouse, BELOW_5).is_equal
 
     # With another limit, a quarantined window passes and leaves the quarantine.
     wider = replace(BELOW_5, expectations=(q.between("most", max_value=8.5),))
@@ -135,12 +135,12 @@ def test_a_backfill_keeps_the_last_valid_row_and_manual_decisions(warehouse: War
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined"), (1, "a", 1, 7.0, "quarantined")]
 
     with pytest.raises(DataError, match="No such window of 'per_minute' is quarantined"):
-        quarantine.release(warehouse, BELOW_5, Choice(keys={"sensor": "b"}))
+        quarantine.release_windows(warehouse, BELOW_5, Choice(keys={"sensor": "b"}))
     with pytest.raises(DefinitionError, match="has no key 'origin'; its keys: sensor"):
-        quarantine.release(warehouse, BELOW_5, Choice(keys={"origin": "b"}))
+        quarantine.release_windows(warehouse, BELOW_5, Choice(keys={"origin": "b"}))
     first, second = Choice(end=T0 + MINUTE), Choice(start=T0 + MINUTE)
-    assert quarantine.release(warehouse, BELOW_5, first) == [T0]
-    assert quarantine.discard(warehouse, BELOW_5, second) == [T0 + MINUTE]
+    assert quarantine.release_windows(warehouse, BELOW_5, first) == [T0]
+    assert quarantine.discard_windows(warehouse, BELOW_5, second) == [T0 + MINUTE]
     decided = [(0, "a", 1, 9.0, "released"), (0, "b", 1, 1.0, "passed"), (1, "a", 1, 7.0, None)]
     assert published(warehouse) == decided
     assert withheld(warehouse) == [(1, "a", 1, 7.0, "discarded")]
@@ -149,7 +149,7 @@ def test_a_backfill_keeps_the_last_valid_row_and_manual_decisions(warehouse: War
     assert backfill(warehouse, BELOW_5).quarantined == 1
     assert published(warehouse) == decided
     assert withheld(warehouse) == [(1, "a", 1, 7.0, "discarded")]
-    assert parity(warehouse, BELOW_5).equal
+    assert check_parity(warehouse, BELOW_5).is_equal
 
 
 def test_a_definition_with_other_keys_decides_nothing(warehouse: Warehouse) -> None:
@@ -161,7 +161,7 @@ def test_a_definition_with_other_keys_decides_nothing(warehouse: Warehouse) -> N
     incremental(warehouse, BELOW_5)
     before = published(warehouse), withheld(warehouse)
     assert before[1] == [(0, "a", 2, 9.0, "quarantined")]
-    for decide in (quarantine.release, quarantine.discard):
+    for decide in (quarantine.release_windows, quarantine.discard_windows):
         with pytest.raises(StaleError, match=r"differs in keys \(sensor → none\)"):
             decide(warehouse, replace(BELOW_5, keys=()), Choice())
     assert (published(warehouse), withheld(warehouse)) == before
@@ -246,7 +246,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
         return replace_(rows, table, *others, **options)
 
     for place, name, end in (
-        (quarantine, "commit", die),
+        (quarantine, "commit_changes", die),
         (warehouse, "replace_rows", die_publishing),
         (ledger, "add_run", die),
     ):
@@ -259,7 +259,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
     with pytest.raises(
         ConflictError, match="it was killed, `tidemark run per_minute` completes it"
     ):
-        quarantine.release(warehouse, asset, Choice())
+        quarantine.release_windows(warehouse, asset, Choice())
     incremental(warehouse, asset)
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined")]
@@ -269,7 +269,7 @@ def test_a_run_killed_in_the_gate_is_completed_by_the_next(
         ("max_change_after_close(0.1, events)", True),
         ("matches_log()", True),
     ]
-    assert quarantine.release(warehouse, asset, Choice()) == [T0]
+    assert quarantine.release_windows(warehouse, asset, Choice()) == [T0]
 
 
 @pytest.mark.slow
@@ -283,7 +283,7 @@ def test_windows_of_a_publishing_run_cannot_be_released(
     def beside_a_person(rows: Rows, table: str, *place: Any, **others: Any) -> int | None:  # noqa: ANN401
         if table == "per_minute":
             with pytest.raises(ConflictError) as told:
-                quarantine.release(warehouse, BELOW_5, Choice())
+                quarantine.release_windows(warehouse, BELOW_5, Choice())
             refused.append(str(told.value))
         return replace_(rows, table, *place, **others)
 
@@ -296,10 +296,10 @@ def test_windows_of_a_publishing_run_cannot_be_released(
     ]
     assert published(warehouse) == [(0, "b", 1, 1.0, "passed")]
     assert withheld(warehouse) == [(0, "a", 1, 9.0, "quarantined")]
-    assert quarantine.release(warehouse, BELOW_5, Choice()) == [T0]
+    assert quarantine.release_windows(warehouse, BELOW_5, Choice()) == [T0]
     decided = [(0, "a", 1, 9.0, "released"), (0, "b", 1, 1.0, "passed")]
     assert (published(warehouse), withheld(warehouse)) == (decided, [])
-    assert parity(warehouse, BELOW_5).equal
+    assert check_parity(warehouse, BELOW_5).is_equal
 
 
 KINDS = [
@@ -330,7 +330,7 @@ def test_no_correct_window_is_quarantined(warehouse: Warehouse, asset: WindowedT
     ]
     assert failed == []
     assert warehouse.read_frame(asset.quarantine_table).isEmpty()
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 def nasty(rows: DataFrame) -> DataFrame:
@@ -394,7 +394,7 @@ def test_few_and_many_rows_are_validated_alike(
         (7, 3),
         (7, 0),
     ]
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 WARNED = ("column_greater(of_whole, of_exact)", "of_exact=5.00, of_whole=5")
@@ -415,7 +415,7 @@ def test_each_failing_row_is_quarantined_whatever_its_keys_are(warehouse: Wareho
     held = [row["list"] for row in warehouse.read_frame("per_minute_quarantine").collect()]
     assert sorted(held, key=str) == sorted(map(json.loads, lists), key=str)
     assert warehouse.read_frame("per_minute").isEmpty()
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 def test_an_expectation_that_cannot_be_validated_is_refused(warehouse: Warehouse) -> None:

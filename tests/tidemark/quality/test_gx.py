@@ -130,7 +130,7 @@ def chunked(rows: pa.Table, size: int) -> gx.Chunks:
 def failing(rows: pa.Table, expectations: Sequence[Expectation], size: int) -> list[set[int]]:
     general = [e for e in expectations if isinstance(e, General)]
     assert len(general) == len(expectations)
-    found = gx.validate(chunked(rows, size), general)
+    found = gx.validate_chunks(chunked(rows, size), general)
     assert all(f.success == (not f.rows) for f in found)
     return [{row for row, _ in f.rows or []} for f in found]
 
@@ -195,11 +195,13 @@ def exceeds(a: Any, b: Any) -> bool:  # noqa: ANN401
 
 
 def test_observed_values_are_reported_exactly() -> None:
-    (finding,) = gx.validate(
+    (finding,) = gx.validate_chunks(
         chunked(table("double", [NAN, None, -INF]), 9), [adapted_between("double")]
     )
     assert finding.rows == [(0, "NaN"), (2, "-inf")]
-    (finding,) = gx.validate(chunked(table("whole", [BIG + 1]), 9), [adapted_between("whole")])
+    (finding,) = gx.validate_chunks(
+        chunked(table("whole", [BIG + 1]), 9), [adapted_between("whole")]
+    )
     assert finding.rows == [(0, "9007199254740993")]
 
 
@@ -216,7 +218,7 @@ def test_each_thread_validates_its_own_rows() -> None:
     def judged(number: int) -> set[int]:
         own = range(100 * number, 100 * number + 50)
         rows = pa.table({gx.ROW: pa.array(own, pa.int64()), "n": [1] * len(own)})
-        (finding,) = gx.validate(chunked(rows, 100), [expectation])
+        (finding,) = gx.validate_chunks(chunked(rows, 100), [expectation])
         return {row for row, _ in finding.rows or []} ^ {*own}
 
     with ThreadPoolExecutor(4) as pool:
@@ -234,7 +236,9 @@ def test_row_conditions_and_mostly_hold_across_chunks(gxe: Any, size: int) -> No
     rows = pa.table(
         {gx.ROW: [0, 1, 2, 3, 4], "n": [1, 5, 7, 9, None], "c": ["a", "a", "b", "b", "b"]}
     )
-    found = gx.validate(chunked(rows, size), [as_expectation(each) for each in (of_a, some, most)])
+    found = gx.validate_chunks(
+        chunked(rows, size), [as_expectation(each) for each in (of_a, some, most)]
+    )
     assert [(f.success, sorted(row for row, _ in f.rows or [])) for f in found] == [
         (False, [1]),
         (True, []),
@@ -252,7 +256,7 @@ def test_expectations_about_all_rows_see_all_chunks(gxe: Any, size: int) -> None
         gxe.ExpectColumnMeanToBeBetween(column="n", min_value=0),
         gxe.ExpectColumnUniqueValueCountToBeBetween(column="x", max_value=2),
     ]
-    found = gx.validate(chunked(rows, size), [as_expectation(each) for each in asked])
+    found = gx.validate_chunks(chunked(rows, size), [as_expectation(each) for each in asked])
     told = [
         (f.success, None if f.rows is None else sorted(row for row, _ in f.rows)) for f in found
     ]
@@ -294,7 +298,7 @@ def test_a_column_without_values_has_a_result(gxe: Any, column: str) -> None:  #
             as_expectation(getattr(gxe, kind)(column=column, **given, **more))
             for kind, (given, _) in NOTHING.items()
         ]
-        assert [f.success for f in gx.validate(chunked(rows, 9), asked)] == expected
+        assert [f.success for f in gx.validate_chunks(chunked(rows, 9), asked)] == expected
 
 
 @pytest.mark.parametrize("column", ["whole", "price", "double"])
@@ -305,7 +309,9 @@ def test_an_undefined_or_zero_variance_yields_no_outlier(gxe: Any, column: str) 
     )
     value = VALUES[column][1][1]
     for values in ([value], [value, None, None], [value] * 5):
-        (found,) = gx.validate(chunked(table(column, values), 9), [as_expectation(expectation)])
+        (found,) = gx.validate_chunks(
+            chunked(table(column, values), 9), [as_expectation(expectation)]
+        )
         assert (found.success, found.rows) == (True, [])
 
 
@@ -347,7 +353,7 @@ def test_instants_of_any_time_zone_and_dates_as_text_are_compared(gxe: Any) -> N
         gxe.ExpectColumnMaxToBeBetween(column="time", max_value=noon),
         gxe.ExpectColumnMaxToBeBetween(column="day", max_value=dt.date(2026, 1, 2)),
     ]
-    found = gx.validate(chunked(rows, 9), [as_expectation(each) for each in together])
+    found = gx.validate_chunks(chunked(rows, 9), [as_expectation(each) for each in together])
     assert [(f.success, f.rows) for f in found] == [(False, None), (True, None)]
 
 
@@ -360,7 +366,7 @@ def test_sets_of_values_report_what_is_unexpected_and_what_is_missing(gxe: Any) 
         gxe.ExpectColumnDistinctValuesToEqualSet(column="whole", value_set=[1, 7]),
         gxe.ExpectColumnDistinctValuesToEqualSet(column="whole", value_set=[1, 2]),
     ]
-    found = gx.validate(chunked(rows, 9), [as_expectation(each) for each in asked])
+    found = gx.validate_chunks(chunked(rows, 9), [as_expectation(each) for each in asked])
     assert [(f.success, f.rows or None, f.observed) for f in found] == [
         (False, None, "unexpected values: 2"),
         (False, None, "missing values: 7"),

@@ -17,7 +17,7 @@ from tidemark.define.windows import Session
 from tidemark.quality import quarantine
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 REASON = "values_fit()"
 
@@ -84,12 +84,12 @@ def test_a_window_that_overflows_is_quarantined_and_others_continue(
         good -= {("small", 1, 9)}
         bad |= {("small", 1, "between(average, max_value=8e+18)")}
     assert (published(), held()) == (good, bad)
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
     facts = backfill(warehouse, asset)
     assert (facts.windows, facts.quarantined) == (len(good), len(bad))
     assert (published(), held()) == (good, bad)
-    assert parity(warehouse, asset).equal
-    assert quarantine.count(warehouse, asset).by_expectation[REASON] == 2
+    assert check_parity(warehouse, asset).is_equal
+    assert quarantine.count_windows(warehouse, asset).by_expectation[REASON] == 2
     recorded = warehouse.read_frame("checks").where(
         (F.col("expectation") == REASON) & ~F.col("success")
     )
@@ -110,7 +110,7 @@ def test_a_window_that_no_longer_overflows_leaves_the_quarantine(warehouse: Ware
     means = {row["average"] for row in warehouse.read_frame(SUMS.published_table).collect()}
     # Twice the first value has 39 digits.
     assert means == {6 * 10**37, 10**37}
-    assert parity(warehouse, in_decimals).equal
+    assert check_parity(warehouse, in_decimals).is_equal
 
 
 # Many runs.
@@ -139,8 +139,8 @@ def test_batch_and_stream_agree_on_balanced_accounts(warehouse: Warehouse) -> No
         incremental(warehouse, asset)
     ingest(warehouse, READINGS, [])
     incremental(warehouse, asset)
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
     backfill(warehouse, asset)
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
     moved = warehouse.read_frame("checks").where("NOT success").count()
     assert moved == 0

@@ -41,7 +41,7 @@ def test_the_first_arrivals_within_the_limits_are_taken(
     admission: Admission, taken: int, by: str | None
 ) -> None:
     some = waiting(5, 10, 0, 15)
-    assert admission.admit(some) == (some[:taken], by)
+    assert admission.admit_arrivals(some) == (some[:taken], by)
 
 
 def test_a_limit_must_be_at_least_one() -> None:
@@ -49,9 +49,9 @@ def test_a_limit_must_be_at_least_one() -> None:
         DefinitionError, match=r"limit of bytes in a run must be at least 1 \(got 0\)"
     ):
         Admission(bytes=0)
-    assert ALL.admit([]) == ([], None)
-    assert Admission(1).admit([]) == ([], None)
-    assert Admission(rows=4).admit(waiting(5)) == (waiting(5), None), "nothing is left"
+    assert ALL.admit_arrivals([]) == ([], None)
+    assert Admission(1).admit_arrivals([]) == ([], None)
+    assert Admission(rows=4).admit_arrivals(waiting(5)) == (waiting(5), None), "nothing is left"
 
 
 # A run for each arrival.

@@ -24,7 +24,7 @@ from tidemark.quality.quarantine import Choice
 from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 # Runs, backfills and releases at the same time, some in processes that are killed.
 pytestmark = pytest.mark.slow
@@ -67,7 +67,7 @@ def _releases(warehouse: Warehouse) -> None:
         # Nothing is quarantined yet, or a run committed first.
         with suppress(DataError, ConflictError):
             first = T0 + (n - 6) * 60_000_000
-            quarantine.release(warehouse, CROWD, Choice(first, first + 120_000_000))
+            quarantine.release_windows(warehouse, CROWD, Choice(first, first + 120_000_000))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_concurrent_runs_kills_and_releases_lose_and_double_nothing(
     }
     out = warehouse.load_rows(CROWD.published_table).select(["n", "quality"]).to_pylist()
     assert {r["quality"] for r in out if r["n"] > MOST} <= {quarantine.RELEASED}
-    assert parity(warehouse, CROWD).equal
+    assert check_parity(warehouse, CROWD).is_equal
     done = [
         r["commit_number"]
         for r in warehouse.load_rows(ledger.TABLE).to_pylist()

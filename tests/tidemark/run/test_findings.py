@@ -23,7 +23,7 @@ from tidemark.run.runner import incremental
 from tidemark.store.catalog import Catalog
 from tidemark.store.rows import to_frame
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 REGISTERED = True
 ARRIVALS = some_arrivals(count=6)
@@ -47,7 +47,7 @@ def _left_behind(warehouse: Warehouse, patch: pytest.MonkeyPatch) -> None:
     incremental(warehouse, PER_MINUTE)
     ingest(warehouse, PER_MINUTE.source, ARRIVALS[3:], ends=False)
     with patch.context() as dying:
-        _killed_before(dying, commit.publish)
+        _killed_before(dying, commit.publish_rows)
         with pytest.raises(_Killed):
             incremental(Warehouse(warehouse.spark, *warehouse.place), PER_MINUTE)
 
@@ -60,7 +60,7 @@ def test_an_unpublished_commit_is_published_without_new_arrivals(
     before = warehouse.newest_version(PER_MINUTE.published_table)
     assert incremental(warehouse, PER_MINUTE) is None
     assert warehouse.newest_version(PER_MINUTE.published_table) > before
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 # Once for each table.
@@ -91,7 +91,7 @@ def test_a_table_whose_creator_was_killed_is_registered(
     assert not warehouse.spark.catalog.tableExists(place)
     work(warehouse)
     assert warehouse.spark.catalog.tableExists(place)
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 # Waits for a stream.
@@ -120,9 +120,9 @@ def test_parity_compares_the_published_commit(
 ) -> None:
     """Finding 11."""
     _left_behind(warehouse, monkeypatch)
-    report = parity(warehouse, PER_MINUTE)
+    report = check_parity(warehouse, PER_MINUTE)
     assert report.as_of == 2
-    assert report.equal
+    assert report.is_equal
 
 
 # Many runs.
@@ -155,6 +155,6 @@ def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     )
     order = lambda row: (row["window_start"], str(row["sensor"]))  # noqa: E731
     assert sorted(published, key=order) == sorted(told, key=order)
-    assert parity(warehouse, FIVE).equal
+    assert check_parity(warehouse, FIVE).is_equal
     incremental(warehouse, FIVE)
-    assert parity(warehouse, FIVE).equal
+    assert check_parity(warehouse, FIVE).is_equal

@@ -23,7 +23,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Session, Sliding
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 ARRIVALS = some_arrivals()
 PLAIN = replace(PER_MINUTE, name="plain")
@@ -69,19 +69,19 @@ def test_runs_of_many_events_reach_parity(warehouse: Warehouse, asset: WindowedT
     ingest(warehouse, READINGS, ARRIVALS)
     while incremental(warehouse, asset, limit=2):
         pass
-    assert parity(warehouse, asset).wrong == 0
+    assert check_parity(warehouse, asset).unexplained_count == 0
     if asset.window == PER_MINUTE.window:
         assert published(warehouse, asset) == reference(ARRIVALS)
     before = warehouse.load_rows(asset.published_table).num_rows
     backfill(warehouse, asset, T0, T0 + 2 * MINUTE)
-    assert parity(warehouse, asset).wrong == 0
+    assert check_parity(warehouse, asset).unexplained_count == 0
     backfill(warehouse, asset)
-    assert parity(warehouse, asset).wrong == 0
+    assert check_parity(warehouse, asset).unexplained_count == 0
     assert warehouse.load_rows(asset.published_table).num_rows == before
     correct(warehouse, asset)
     if asset.window != SESSIONS.window:
         # A session of the streamed result may be part of a larger one in the complete result.
-        assert parity(warehouse, asset).wrong == 0
+        assert check_parity(warehouse, asset).unexplained_count == 0
     if asset.window == PER_MINUTE.window:
         whole = reference(ARRIVALS, complete=True)
         assert {k: r["n"] for k, r in published(warehouse, asset).items()} == {

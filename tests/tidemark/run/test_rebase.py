@@ -23,14 +23,14 @@ def test_conflicts_before_and_after_a_rebase_count_together(
         attempts += 1
         raise ConflictError("Another run was faster.")
 
-    monkeypatch.setattr(commit, "store", refuse)
-    monkeypatch.setattr(rebase, "_rebase", lambda _, todo, partials, __: (todo, partials))
+    monkeypatch.setattr(commit, "store_partials", refuse)
+    monkeypatch.setattr(rebase, "_rebase_plan", lambda _, todo, partials, __: (todo, partials))
     conflicts, unused = rebase.Conflicts(PER_MINUTE.name), cast("Any", None)
     for _ in range(before):
-        conflicts.add()
+        conflicts.count_conflict()
     with pytest.raises(ConflictError, match=GAVE_UP):
-        rebase.store(cast(Asset, unused), unused, unused, unused, conflicts)
+        rebase.store_plan(cast(Asset, unused), unused, unused, unused, conflicts)
     assert attempts == rebase.MAX_CONFLICTS - before
     # The run does not start again.
     with pytest.raises(ConflictError, match=GAVE_UP):
-        conflicts.add()
+        conflicts.count_conflict()

@@ -37,7 +37,7 @@ from tidemark.run import window_rows
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 ARRIVALS = some_arrivals()
 SECOND = 1_000_000
@@ -81,7 +81,7 @@ def test_the_engine_computes_no_rows_if_no_window_fires(
     both = ["_compute_in_engine", "compute_panes"]
     # The first run creates the tables, and the end of the source closes the last window.
     assert by_run == [both, [], both, [], both]
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 def test_few_sessions_are_replayed_only_if_one_may_have_fired_early(
@@ -110,7 +110,7 @@ def test_few_sessions_are_replayed_only_if_one_may_have_fired_early(
     # The first run also checks the definition. The fourth event extends a session that has fired:
     # its rows and its panes are replayed.
     assert counts[:4] == [1, 0, 0, 2]
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 @pytest.mark.nightly
@@ -152,7 +152,7 @@ def test_a_backfill_between_two_runs_counts_events_once(logged: Warehouse) -> No
     asset = renamed(PER_MINUTE, "in_between")
     incremental(logged, asset, limit=2)
     backfill(logged, asset, *minutes(-1, 3))
-    assert parity(logged, asset).equal
+    assert check_parity(logged, asset).is_equal
     incremental(logged, asset, limit=1)
     backfill(logged, asset, *minutes(2, 4))
     run_all(logged, asset, 1)
@@ -175,7 +175,7 @@ def test_a_stream_and_a_concurrent_backfill_reach_parity(
     side.join()
     run_all(logged, asset, None)
     assert published(logged, asset) == reference(ARRIVALS)
-    assert parity(logged, asset).equal
+    assert check_parity(logged, asset).is_equal
 
 
 # Each run is a process of its own.

@@ -30,7 +30,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Tumbling
 from tidemark.expect import between
 from tidemark.run import compute, takeover
-from tidemark.run.change.rebuild import promote, rebuild, roll_back
+from tidemark.run.change.rebuild import promote_tables, rebuild_tables, roll_back
 from tidemark.run.plan import Plan
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
@@ -38,7 +38,7 @@ from tidemark.store.lineage import StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import compute_changes
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 ARRIVALS = some_arrivals(count=6)
@@ -125,7 +125,7 @@ def test_changed_code_is_reported_with_its_versions(made: Warehouse) -> None:
 
 def test_equal_definitions_compute_nothing(made: Warehouse) -> None:
     found = compute_changes(made, PER_MINUTE)
-    assert found.same
+    assert found.has_same_definition
     assert (found.windows, found.as_of) == (0, 5)
 
 
@@ -220,11 +220,11 @@ def test_an_earlier_definitions_windows_are_reported_until_a_full_backfill(
     incremental(warehouse, now)
     found = compute_changes(warehouse, now)
     assert found.earlier_through == 2
-    assert not found.same
-    assert found.rows["changed"] == parity(warehouse, now).kinds["value"] - _repeated(found)
+    assert not found.has_same_definition
+    assert found.rows["changed"] == check_parity(warehouse, now).kinds["value"] - _repeated(found)
     backfill(warehouse, now)
-    assert compute_changes(warehouse, now).same
-    assert parity(warehouse, now).equal
+    assert compute_changes(warehouse, now).has_same_definition
+    assert check_parity(warehouse, now).is_equal
 
 
 def _repeated(found: Any) -> int:  # noqa: ANN401
@@ -237,8 +237,8 @@ def test_a_full_backfill_may_change_the_columns(warehouse: Warehouse) -> None:
     incremental(warehouse, PER_MINUTE)
     now, _, _ = CHANGED["aggregates"]
     backfill(warehouse, now)
-    assert parity(warehouse, now).equal
-    assert compute_changes(warehouse, now).same
+    assert check_parity(warehouse, now).is_equal
+    assert compute_changes(warehouse, now).has_same_definition
     (row, *_) = published(warehouse, now).values()
     assert "newest" in row
     assert "least" not in row
@@ -262,8 +262,8 @@ def test_a_source_with_a_new_name_is_counted_from_arrival_0(
     with pytest.raises(StaleError, match=r"source \(readings by ts → others by ts\)"):
         incremental(warehouse, now)
     if way == "rebuild":
-        rebuild(warehouse, now)
-        assert promote(warehouse, now).through_arrival == 3
+        rebuild_tables(warehouse, now)
+        assert promote_tables(warehouse, now).through_arrival == 3
     else:
         with monkeypatch.context() as patch:
             beside(patch, now, lambda: incremental(warehouse, PER_MINUTE))
@@ -278,13 +278,13 @@ def test_a_source_with_a_new_name_is_counted_from_arrival_0(
     assert facts is not None
     assert (facts.from_arrival, facts.through_arrival) == (3, 6)
     assert published(warehouse, now) == reference(ARRIVALS)
-    assert parity(warehouse, now).equal
+    assert check_parity(warehouse, now).is_equal
     if way == "rebuild":
         assert snapshot.assets_behind([now.name], 6) == []
         assert roll_back(warehouse, now).through_arrival == 5
         assert snapshot.assets_behind([now.name], 6) == [now.name]
         assert incremental(warehouse, PER_MINUTE) is not None
-        assert parity(warehouse, PER_MINUTE).equal
+        assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 def beside(patch: pytest.MonkeyPatch, asset: WindowedTransform, stream: Callable[[], Any]) -> None:

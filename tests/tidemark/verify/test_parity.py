@@ -20,7 +20,7 @@ from tidemark.base import thresholds
 from tidemark.base.errors import DataError
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +37,10 @@ def change(warehouse: Warehouse, statement: str) -> None:
 
 
 def found(warehouse: Warehouse, *bounds: int) -> list[tuple[str, str, Any, str | None]]:
-    report = parity(warehouse, PER_MINUTE, *bounds)
+    report = check_parity(warehouse, PER_MINUTE, *bounds)
     kinds = Counter(d.kind for d in report.differences)
-    assert (report.equal, report.kinds) == (report.total == 0, kinds)
-    assert report.wrong == report.total - kinds["late_loss"]
+    assert (report.is_equal, report.kinds) == (report.total == 0, kinds)
+    assert report.unexplained_count == report.total - kinds["late_loss"]
     return [(d.kind, d.window_start, d.keys["sensor"], d.column) for d in report.differences]
 
 
@@ -49,8 +49,8 @@ START = at(T0).replace("+00:00", ".000000Z")
 
 
 def test_each_injected_difference_is_found_and_named(streamed: Warehouse) -> None:
-    report = parity(streamed, PER_MINUTE)
-    assert report.equal
+    report = check_parity(streamed, PER_MINUTE)
+    assert report.is_equal
     assert report.windows == len(published(streamed, PER_MINUTE)) > 10
 
     change(streamed, f"UPDATE {{table}} SET total = total + 0.01 WHERE {WINDOW} AND sensor = 'a'")
@@ -80,15 +80,15 @@ def test_few_rows_are_compared_in_memory(
         raise AssertionError("few rows were written to files")
 
     monkeypatch.setattr(Warehouse, "materialize_rows", materialize)
-    assert parity(streamed, PER_MINUTE).windows > 10
+    assert check_parity(streamed, PER_MINUTE).windows > 10
     # Either the events are many, or the resulting rows.
     for bound in ("SMALL_BATCH_ROWS", "IN_MEMORY_PARTIALS"):
         with monkeypatch.context() as patch:
             patch.setattr(thresholds, bound, 10)
             with pytest.raises(AssertionError, match="written to files"):
-                parity(streamed, PER_MINUTE)
+                check_parity(streamed, PER_MINUTE)
 
 
 def test_parity_of_an_unpublished_asset_is_refused(warehouse: Warehouse) -> None:
     with pytest.raises(DataError, match="no table 'per_minute'"):
-        parity(warehouse, PER_MINUTE)
+        check_parity(warehouse, PER_MINUTE)

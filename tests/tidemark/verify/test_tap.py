@@ -24,7 +24,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.tap import find_step, list_steps, tap
+from tidemark.verify.tap import find_step, list_steps, tap_step
 
 ARRIVALS = some_arrivals()
 ALL = 10_000
@@ -34,7 +34,7 @@ GATED = replace(PER_MINUTE, expectations=(q.between("n", max_value=12),), accumu
 def tapped(
     warehouse: Warehouse, asset: WindowedTransform, step: str, commit_number: int, limit: int = ALL
 ) -> list[dict[str, Any]]:
-    found = tap(warehouse, asset, find_step(asset, step), commit_number, limit)
+    found = tap_step(warehouse, asset, find_step(asset, step), commit_number, limit)
     assert found.more == (limit < ALL)
     return list(found.rows)
 
@@ -127,4 +127,4 @@ def test_an_unknown_step_or_run_is_refused(logged: Warehouse) -> None:
         find_step(asset, "panes")
     run_all(logged, asset)
     with pytest.raises(DataError, match="'tapped_plain' has no run 7"):
-        tap(logged, asset, find_step(asset, "read"), 7, 1)
+        tap_step(logged, asset, find_step(asset, "read"), 7, 1)

@@ -85,7 +85,7 @@ def log(shared: Warehouse) -> Warehouse:
     ingest(shared, READINGS, ARRIVALS, ends=False)
     for transform in (GATED, PAIRS, BELOW_9, SESSIONS, PANES, BY_TWO, ONCE, OVERLAPPING):
         incremental(shared, transform)
-    incremental(shared, SOME, through=2)
+    incremental(shared, SOME, last_arrival=2)
     return shared
 
 

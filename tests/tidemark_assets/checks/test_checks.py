@@ -23,7 +23,7 @@ from helpers.suite.scrapes import scraped, value
 from tidemark.base.settings import Settings
 from tidemark.define import aggregates as agg
 from tidemark.define.identity.fingerprint import compute_fingerprint
-from tidemark.run.change.rebuild import promote, rebuild, roll_back
+from tidemark.run.change.rebuild import promote_tables, rebuild_tables, roll_back
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks import checks
@@ -113,8 +113,8 @@ def test_only_a_promotion_resolves_a_failed_check(platform: Platform, engine: Se
     ticks = of_part(sensor, platform.instance, here)
     ticks.tick()
     assert not newest(platform, BETWEEN).passed
-    rebuild(platform.warehouse, fixed)
-    promote(platform.warehouse, fixed)
+    rebuild_tables(platform.warehouse, fixed)
+    promote_tables(platform.warehouse, fixed)
     ticks.tick()
     assert newest(platform, BETWEEN).description == "as expected"
     roll_back(platform.warehouse, fixed)

@@ -61,13 +61,13 @@ def test_each_comparison_is_reported_once(instance: dg.DagsterInstance, settings
     sensor, warehouse = ticks(instance, settings), store(settings)
     sensor.skipped()
     assert told(instance) == []
-    assert record.append(warehouse, EQUAL) == 0
+    assert record.record_comparison(warehouse, EQUAL) == 0
     sensor.skipped()
     sensor.skipped()
     assert [t["passed"] for t in told(instance)] == [True]
-    assert record.append(warehouse, differing("value"), DAY[0], DAY[2]) == 1
-    assert record.append(warehouse, replace(EQUAL, asset="of another domain")) == 2
-    assert record.append(warehouse, differing("late_loss")) == 3
+    assert record.record_comparison(warehouse, differing("value"), DAY[0], DAY[2]) == 1
+    assert record.record_comparison(warehouse, replace(EQUAL, asset="of another domain")) == 2
+    assert record.record_comparison(warehouse, differing("late_loss")) == 3
     sensor.skipped()
     sensor.skipped()
     # Including late events is not a fault.
@@ -80,11 +80,11 @@ def test_a_recreated_parity_table_is_reported_from_its_start(
 ) -> None:
     """The new table may have as many comparisons as the old one."""
     sensor, warehouse = ticks(instance, settings), store(settings)
-    record.append(warehouse, EQUAL)
+    record.record_comparison(warehouse, EQUAL)
     sensor.skipped()
     shutil.rmtree(f"{settings.warehouse}/{settings.database}/{record.TABLE}")
     sensor.skipped()
-    record.append(store(settings), differing("value"))
+    record.record_comparison(store(settings), differing("value"))
     sensor.skipped()
     sensor.skipped()
     assert [t["passed"] for t in told(instance)] == [True, False]
@@ -98,8 +98,8 @@ def test_a_parity_result_lists_compared_and_quarantined_windows(
         quarantined=3,
         quarantined_by={"matches_log()": 2, "max_change_after_close(1)": 2},
     )
-    record.append(store(settings), held, DAY[0], DAY[2])
-    record.append(store(settings), EQUAL)
+    record.record_comparison(store(settings), held, DAY[0], DAY[2])
+    record.record_comparison(store(settings), EQUAL)
     ticks(instance, settings).skipped()
     some, all_ = told(instance)
     assert some["said"] == (
@@ -132,11 +132,11 @@ def test_many_comparisons_are_reported_over_several_ticks(
     monkeypatch.setattr(comparisons, "MAX_COMPARISONS_PER_TICK", 2)
     sensor = ticks(instance, settings)
     for n in range(3):
-        record.append(store(settings), replace(EQUAL, windows=n))
+        record.record_comparison(store(settings), replace(EQUAL, windows=n))
     for expected in ([0, 1], [0, 1, 2], [0, 1, 2]):
         sensor.skipped()
         assert [t["windows"] for t in told(instance)] == expected
     sensor.settings = settings.model_copy(update={"database": "other"})
-    record.append(store(sensor.settings), replace(EQUAL, windows=9))
+    record.record_comparison(store(sensor.settings), replace(EQUAL, windows=9))
     sensor.skipped()
     assert [t["windows"] for t in told(instance)] == [0, 1, 2, 9]

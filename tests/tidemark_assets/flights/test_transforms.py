@@ -8,7 +8,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_assets.flights import transforms
 from tidemark_assets.flights.connectors import ingestion
 from tidemark_assets.flights.sources import flights
@@ -48,9 +48,9 @@ def test_incremental_runs_equal_one_batch_computation(
 ) -> None:
     for limit in (5, None):
         assert incremental(days, transform, limit=limit) is not None
-    report = parity(days, transform)
+    report = check_parity(days, transform)
     assert report.windows > 0
-    assert report.equal, report.differences
+    assert report.is_equal, report.differences
 
 
 def complete(warehouse: Warehouse, transform: WindowedTransform) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.expect import between
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_assets.jobs.nightly import nightly_operation
 
 ARRIVALS = some_arrivals(count=8)
@@ -67,7 +67,7 @@ def test_a_nightly_run_verifies_recent_days_then_adds_late_events(
 
     # Windows with late events pass the next night. A manual change of the table does not.
     assert checks(night(here, instance)) == [("parity", True, lost)]
-    assert not parity(warehouse, PER_MINUTE).equal
+    assert not check_parity(warehouse, PER_MINUTE).is_equal
     path = warehouse.path_of("per_minute")
     warehouse.spark.sql(
         f"UPDATE delta.`{path}` SET n = n + 1 WHERE window_start = '{format_instant(T0)}'"

@@ -23,11 +23,11 @@ from tidemark.base.settings import Settings
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.row_asset import row_asset
 from tidemark.define.transform import WindowedTransform
-from tidemark.run.change.rebuild import promote, rebuild
+from tidemark.run.change.rebuild import promote_tables, rebuild_tables
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
 from tidemark_assets.base.names import PLAIN
 from tidemark_assets.checks.definition_check import CURRENT, SAME, compare_definitions
 from tidemark_assets.jobs.rebuilds import NONE, rebuild_operations
@@ -98,7 +98,7 @@ def test_a_changed_definition_is_previewed_rebuilt_promoted_and_rolled_back(
     assert judged(instance) == (True, SAME)
     nothing = output_metadata(launch(here, instance, "diff"))
     assert nothing == {"changes": NONE}
-    assert parity(warehouse, WIDER).equal
+    assert check_parity(warehouse, WIDER).is_equal
     again = launch(here, instance, "rebuild")
     assert output_metadata(again) == {"rebuilt": NONE}
 
@@ -152,7 +152,7 @@ def test_a_derived_source_is_rebuilt_and_promoted(
     assert "'kept' is a derived source, so there is no backup" in str(failure)
     promoted = output_metadata(launch_for("promote", assets=["kept"]))
     assert "| kept | 3 |  |" in promoted["derived sources"]
-    assert derived_parity(warehouse, after).equal
+    assert check_derived_parity(warehouse, after).is_equal
     assert output_metadata(launch_for("rebuild")) == {"rebuilt": NONE}
 
 
@@ -190,8 +190,8 @@ def test_a_deployment_and_a_command_line_promotion_are_reported_once(
     for _ in range(2):
         after.skipped()
     assert history()[2:] == ["The definition in th"]
-    rebuild(warehouse, WIDER)
-    promote(warehouse, WIDER)
+    rebuild_tables(warehouse, WIDER)
+    promote_tables(warehouse, WIDER)
     for _ in range(2):
         after.skipped()
     assert history()[3:] == [SAME[:20]]

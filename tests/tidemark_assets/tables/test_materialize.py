@@ -17,7 +17,7 @@ from tidemark.base.instants import parse_instant
 from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_assets.base import steps as retries
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.definitions import build_definitions
@@ -154,7 +154,7 @@ def test_a_partition_range_is_one_run_that_equals_a_backfill(platform: Platform)
     assert result.success
     assert len(result.asset_materializations_for_node("departures_hourly")) == 3
     warehouse = platform.resource.warehouse
-    assert parity(warehouse, departures_hourly).equal
+    assert check_parity(warehouse, departures_hourly).is_equal
 
     days = [recorded(platform, WINDOWS, f"2013-01-0{day}") for day in (1, 2, 3)]
     events = [day["events in windows"] for day in days]
@@ -191,7 +191,7 @@ def test_an_increment_after_full_backfills_changes_nothing(
     job = platform.definitions.resolve_job_def("flights_catch_up")
     assert job.execute_in_process(instance=platform.instance).success
     warehouse, settings = platform.resource.warehouse, platform.resource.settings
-    report = parity(warehouse, departures_hourly)
+    report = check_parity(warehouse, departures_hourly)
     assert report.as_of == 11
     # An earlier test computed the second day including late events.
     assert {d.kind for d in report.differences} == {"late_loss"}

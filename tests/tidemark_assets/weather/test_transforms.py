@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from tidemark.base.settings import Settings
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_assets import nycflights13
 from tidemark_assets.weather.connectors import ingestion
 from tidemark_assets.weather.transforms import temperature_hourly, weather_days
@@ -34,8 +34,8 @@ def test_late_readings_refire_windows_and_stream_equals_batch(
     hours = days.read_frame("temperature_hourly")
     assert hours.where("timing = 'LATE'").count() > 0
     assert days.read_frame("temperature_hourly_late").where("reason = 'too_late'").count() > 0
-    report = parity(days, temperature_hourly)
-    assert report.equal, report.differences
+    report = check_parity(days, temperature_hourly)
+    assert report.is_equal, report.differences
 
 
 def test_an_hourly_window_equals_its_recorded_reading(days: Warehouse) -> None:

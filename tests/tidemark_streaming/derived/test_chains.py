@@ -36,7 +36,7 @@ from tidemark.define.triggers.firings import Count, EachArrival
 from tidemark.define.triggers.trigger import Trigger
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Session, Sliding, Tumbling, Window
-from tidemark.quality.quarantine import Choice, release
+from tidemark.quality.quarantine import Choice, release_windows
 from tidemark.run import commit
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.event_log import log
@@ -44,8 +44,8 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.rows import to_dicts, to_micros
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
@@ -313,7 +313,7 @@ def test_a_chain_of_changes_is_its_definition_in_any_cut(warehouse: Warehouse, s
         for start, row in zip(starts, windows.to_pylist(), strict=True)
     } == net_by_definition(rows, 10 * SECOND)
     for each in (first, second):
-        assert derived_parity(warehouse, each).equal
+        assert check_derived_parity(warehouse, each).is_equal
 
 
 @pytest.mark.slow
@@ -340,8 +340,8 @@ def test_changes_without_an_arrival_are_steps_of_a_chain_of_changes(
     expected = net_by_definition(rows, 10 * SECOND)
     assert {(start, key): (n, v) for start, _, key, n, v in windows} == expected
     for each in (first, second):
-        assert derived_parity(warehouse, each).equal
-    assert parity(warehouse, tens).equal
+        assert check_derived_parity(warehouse, each).is_equal
+    assert check_parity(warehouse, tens).is_equal
 
 
 def published(warehouse: Warehouse, transform: WindowedTransform) -> list[tuple[Any, ...]]:
@@ -370,7 +370,7 @@ def check(
     )
     assert timeline[-1].after == INFINITY
     assert all(r["watermark"] is None or r["window_last"] >= r["watermark"] for r in rows)
-    assert derived_parity(warehouse, source).equal
+    assert check_derived_parity(warehouse, source).is_equal
     return [
         BaseArrival(
             [{**r, "t": r["window_last"]} for r in rows if r["arrival"] == a.arrival],
@@ -468,7 +468,7 @@ def test_a_correction_is_a_step_of_a_chain_of_changes(warehouse: Warehouse) -> N
     assert take(warehouse, changes) == 1
     incremental(warehouse, tens)
     assert [row[3:] for row in published(warehouse, tens)] == [(2, 2)]
-    assert derived_parity(warehouse, changes).equal
+    assert check_derived_parity(warehouse, changes).is_equal
     backfill(warehouse, fives, late_events="include")
     backfill(warehouse, replace(fives, function=lambda rows: rows.where("v > 0")))
     with pytest.raises(DataError, match=r"run \w{8} of 'fives' \(a backfill, .*rebuild changes"):
@@ -498,7 +498,7 @@ def test_a_chain_that_lags_takes_changes_in_the_order_of_its_asset(warehouse: Wa
     ]
     rows = rows_of(warehouse, changes)
     assert net_rows(rows) == sorted(published(warehouse, fives), key=str)
-    assert derived_parity(warehouse, changes).equal
+    assert check_derived_parity(warehouse, changes).is_equal
 
 
 @pytest.mark.parametrize("lags", mostly_nightly([True, False]))
@@ -548,7 +548,7 @@ def test_a_correction_that_merges_sessions_is_a_step(warehouse: Warehouse) -> No
         assert take(warehouse, changes) == 1
         rows = rows_of(warehouse, changes)
         assert net_rows(rows) == sorted(published(warehouse, sessions), key=str)
-        assert derived_parity(warehouse, changes).equal
+        assert check_derived_parity(warehouse, changes).is_equal
 
 
 @pytest.mark.nightly
@@ -562,7 +562,7 @@ def test_a_chain_refuses_windows_that_left_the_quarantine(warehouse: Warehouse) 
     incremental(warehouse, fives)
     assert take(warehouse, hours) == 2
     assert [r["n"] for r in rows_of(warehouse, hours)] == [2]
-    release(warehouse, fives, Choice())
+    release_windows(warehouse, fives, Choice())
     with pytest.raises(DataError, match="had read windows of 'fives', some of them left"):
         take(warehouse, hours)
 
@@ -624,7 +624,7 @@ def test_a_chain_of_a_roll_up(warehouse: Warehouse) -> None:
         (2, False, 4),
     ]
     for source in (of_minutes, changes):
-        assert derived_parity(warehouse, source).equal
+        assert check_derived_parity(warehouse, source).is_equal
 
 
 def test_a_declared_type_that_is_not_that_of_the_asset(warehouse: Warehouse) -> None:
@@ -643,5 +643,5 @@ def test_heartbeats_that_change_no_window_reach_a_chain(warehouse: Warehouse) ->
     fives = asset("fives", ORDERS, Tumbling("5 seconds"), "v")
     hours = chain(name="hours", of=fives)
     arrive(warehouse, at(1), at(20), (), ())
-    incremental(warehouse, fives, through=1)
+    incremental(warehouse, fives, last_arrival=1)
     assert take(warehouse, hours) == 4

@@ -43,8 +43,8 @@ from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.dropping import check_droppable, drop_owner
 from tidemark.store.upkeep.maintenance import purge_old_files
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.kafka.topic import KafkaSink
@@ -142,10 +142,10 @@ class Shop:
         dead = warehouse.load_rows(self.paid.dead_letters_table).to_pylist()
         assert sorted((r["arrival"], r["reason"]) for r in dead) == unjoined
         for source in self.derived:
-            assert derived_parity(warehouse, source).equal
+            assert check_derived_parity(warehouse, source).is_equal
             assert erasures.find_unfinished(warehouse, source) == []
         for asset in self.assets:
-            assert parity(warehouse, asset).equal
+            assert check_parity(warehouse, asset).is_equal
         sources = [ORDERS, PAYMENTS, *self.derived]
         assert table_check.find_damage(warehouse.path_of(""), sources, self.assets) == []
 
@@ -314,7 +314,7 @@ def test_a_stream_continues_after_an_erasure_that_adds_rows(warehouse: Warehouse
     list(ingest(warehouse, connector, batch=None))
     stream(warehouse, asset)
     assert incremental(warehouse, asset) is None
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 def stream(warehouse: Warehouse, asset: WindowedTransform) -> None:
@@ -486,11 +486,11 @@ class Chains:
 
     def check(self, warehouse: Warehouse) -> None:
         for source in self.derived:
-            found = derived_parity(warehouse, source)
-            assert found.equal, (source.name, found)
+            found = check_derived_parity(warehouse, source)
+            assert found.is_equal, (source.name, found)
             assert erasures.find_unfinished(warehouse, source) == []
         for each in self.assets:
-            assert parity(warehouse, each).equal, each.name
+            assert check_parity(warehouse, each).is_equal, each.name
         sources = [ORDERS, PAYMENTS, *self.derived]
         assert table_check.find_damage(warehouse.path_of(""), sources, self.assets) == []
 

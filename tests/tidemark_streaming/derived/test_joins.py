@@ -18,7 +18,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
+from tidemark.verify.derived_parity import check_derived_parity
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
@@ -102,7 +102,7 @@ def test_many_rows_and_few_give_the_same_event_log(
             assert rows == same
             assert rows
         if isinstance(other, AsOfSource):
-            assert derived_parity(warehouse, other).equal
+            assert check_derived_parity(warehouse, other).is_equal
             assert warehouse.newest_version(other.versions_table) > 0
 
 

@@ -26,7 +26,7 @@ from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.connect import engine_address
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
+from tidemark.verify.derived_parity import check_derived_parity
 from tidemark_streaming.connector import Connector
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import end_source, ingest
@@ -211,4 +211,4 @@ def test_a_killed_join_has_every_pair_once(
         for r in warehouse.load_rows(PAID.dead_letters_table).to_pylist()
     ]
     assert sorted(dead) == [n for n, at in paid.items() if at is None]
-    assert derived_parity(warehouse, PAID).equal
+    assert check_derived_parity(warehouse, PAID).is_equal

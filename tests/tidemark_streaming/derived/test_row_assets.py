@@ -22,8 +22,8 @@ from tidemark.define.windows import Tumbling
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
@@ -113,9 +113,9 @@ def test_prepared_rows_land_exactly_once_in_any_cut(warehouse: Warehouse) -> Non
     assert own[-1].after == INFINITY
     assert len(warehouse.load_rows(first_items.log_table)) == sum(row[3] == 1 for row in wanted)
     for each in (items, first_items):
-        assert derived_parity(warehouse, each).equal
-    found = parity(warehouse, orders_by_country)
-    assert found.equal
+        assert check_derived_parity(warehouse, each).is_equal
+    found = check_parity(warehouse, orders_by_country)
+    assert found.is_equal
     late = len(warehouse.load_rows(orders_by_country.late_table))
     windows = warehouse.load_rows(orders_by_country.published_table)
     assert sum(windows["orders"].to_pylist()) + late == sum(row[3] == 1 for row in wanted)

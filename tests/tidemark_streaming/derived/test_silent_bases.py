@@ -20,7 +20,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Step
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
+from tidemark.verify.derived_parity import check_derived_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import Ingested, follow_source, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
@@ -183,7 +183,7 @@ def test_a_join_of_silent_bases_is_its_definition(warehouse: Warehouse, seed: in
     assert [a.after for a in timeline] == after
     assert timeline[-1].after == INFINITY
 
-    assert derived_parity(warehouse, source).equal
+    assert check_derived_parity(warehouse, source).is_equal
 
 
 def on_time(row: dict[str, Any]) -> bool:
@@ -239,4 +239,4 @@ def test_steps_without_rows_need_no_engine(
     list(ingest(warehouse, derived(warehouse, source), batch=None))
     (unjoined,) = warehouse.load_rows(source.dead_letters_table).to_pylist()
     assert unjoined["reason"] == "too_late in payments"
-    assert derived_parity(warehouse, source).equal
+    assert check_derived_parity(warehouse, source).is_equal

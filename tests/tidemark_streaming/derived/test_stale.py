@@ -37,8 +37,8 @@ from tidemark.store.lineage import Lineage, StaleError, WarehouseReader
 from tidemark.store.operations import UnfinishedOperationError, find_unfinished
 from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.derived.rebuild import discard_rebuilt, promote_source, rebuild_source
 from tidemark_streaming.ingest.future_watermark import lower_watermarks
@@ -151,10 +151,10 @@ def check_settled(warehouse: Warehouse, *nodes: DerivedSource | Definition) -> N
     for node in nodes:
         if isinstance(node, DerivedSource):
             take(warehouse, node)
-            assert derived_parity(warehouse, node).equal, node.name
+            assert check_derived_parity(warehouse, node).is_equal, node.name
         else:
             incremental(warehouse, node)
-            assert parity(warehouse, node).equal, node.name
+            assert check_parity(warehouse, node).is_equal, node.name
 
 
 # Several ingests and runs for each kind.
@@ -282,8 +282,8 @@ def test_another_lateness_is_refused_below_a_chain(warehouse: Warehouse, latenes
         erase_events(warehouse, ORDERS, [changed], "v = 9", derived=[hours])
     with pytest.raises(StaleError, match="'hours' is stale: its definition has changed"):
         take(warehouse, now)
-    asset_rebuild.rebuild(warehouse, changed)
-    asset_rebuild.promote(warehouse, changed)
+    asset_rebuild.rebuild_tables(warehouse, changed)
+    asset_rebuild.promote_tables(warehouse, changed)
     take_again(warehouse, now)
     check_settled(warehouse, changed, now)
 
@@ -316,12 +316,12 @@ def test_a_changed_definition_makes_an_asset_and_what_reads_it_stale(
         with pytest.raises(StaleError, match="differs in keys") as refused:
             progress(warehouse, node)
         assert why_stale(warehouse, node) == [f"{refused.value.stale}"]
-    asset_rebuild.rebuild(warehouse, changed)
+    asset_rebuild.rebuild_tables(warehouse, changed)
     # The earlier definition continues until the promotion.
     assert len(why_stale(warehouse, *later)) == 3
     check_settled(warehouse, *nodes)
 
-    asset_rebuild.promote(warehouse, changed)
+    asset_rebuild.promote_tables(warehouse, changed)
     windows = later[-1]
     assert isinstance(windows, DerivedSource)
     (text,) = why_stale(warehouse, *later)

@@ -22,8 +22,8 @@ from tidemark.run.erase.erase import erase_events
 from tidemark.run.runner import incremental
 from tidemark.store.rows import to_micros
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
@@ -132,7 +132,7 @@ def test_keys_are_equal_by_value(
     for source in (pairs, priced):
         connector = DerivedConnector(source, warehouse.location, warehouse.database)
         list(ingest(warehouse, connector, batch=2))
-        assert derived_parity(warehouse, source).equal
+        assert check_derived_parity(warehouse, source).is_equal
     by_size = sorted(expected, key=str)
     assert sorted(rows_of(warehouse, pairs), key=str) == by_size
     assert sorted(rows_of(warehouse, priced), key=str) == sorted(versions, key=str)
@@ -149,7 +149,7 @@ def test_keys_are_equal_by_value(
     )
     incremental(warehouse, by_key, limit=2)
     incremental(warehouse, by_key)
-    assert parity(warehouse, by_key).equal
+    assert check_parity(warehouse, by_key).is_equal
     windows = warehouse.load_rows(by_key.published_table)
     found = [
         (start, plain((w["x"], tuple(w["k"].values()) if w["k"] else None)))
@@ -162,6 +162,6 @@ def test_keys_are_equal_by_value(
     gone = {r[3] for r in right if r[1] is not None and (math.isnan(r[1]) or r[1] == 0)}
     assert gone
     for source in (pairs, priced):
-        assert derived_parity(warehouse, source).equal
+        assert check_derived_parity(warehouse, source).is_equal
         assert not gone & {r[2] for r in rows_of(warehouse, source)}
-    assert parity(warehouse, by_key).equal
+    assert check_parity(warehouse, by_key).is_equal

@@ -15,7 +15,7 @@ from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.run import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.ingest.ingest import end_source, ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
@@ -73,7 +73,7 @@ def test_far_future_events_are_only_in_the_late_table(warehouse: Warehouse, wind
     assert told == {("future_timestamp", None, None), ("no_event_time", None, None)}
     assert [r["reason"] for r in late] == ["no_event_time", "future_timestamp", "future_timestamp"]
     assert late[2]["ts"].year == 2099
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
     facts = backfill(warehouse, replace(asset, name="again"))
     assert (facts.no_event_time, facts.too_late) == (3, 0)
 

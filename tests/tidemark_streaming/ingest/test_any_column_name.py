@@ -40,7 +40,7 @@ from tidemark.define.windows import Session, Sliding, Tumbling, Window
 from tidemark.expect import one_of
 from tidemark.run.runner import incremental
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.connector import Connector
 from tidemark_streaming.delta import CHANGE, DeltaConnector
 from tidemark_streaming.files import FileConnector
@@ -208,7 +208,7 @@ def test_keys_and_aggregates_may_have_internal_names(
         theirs = theirs.rename_columns([back.get(c, c) for c in theirs.column_names])
         assert sorted_rows(warehouse.load_rows(own)) == sorted_rows(theirs), own.role
     assert seen == {"published table", "panes table", "quarantine", "late table", "late-loss table"}
-    assert parity(warehouse, by_own).equal
+    assert check_parity(warehouse, by_own).is_equal
 
 
 def sorted_rows(rows: pa.Table) -> list[str]:

@@ -18,7 +18,7 @@ from tidemark.run.runner import incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.ingest.ingest import end_source, ingest
 
 IDLING = replace(SOURCE, watermark=PerPartition("sensor", "1 minute", idle="2 minutes"))
@@ -67,8 +67,8 @@ def test_runs_over_clock_jumps_equal_a_batch(
     assert runs[0].ended_at > runs[1].started_at, "the clock was set back in between"
     assert [run.watermark for run in runs] == sorted(run.watermark or 0 for run in runs)
     assert sum(run.events for run in runs) == sum(a.rows for a in timeline) == 9 * len(JUMPS) + 1
-    report = parity(warehouse, EVERY_MINUTE)
-    assert report.equal, report.kinds
+    report = check_parity(warehouse, EVERY_MINUTE)
+    assert report.is_equal, report.kinds
 
 
 def test_a_wait_ends_if_it_began_in_the_future() -> None:

@@ -22,7 +22,7 @@ from tidemark.define.source import Source
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.snapshot.snapshot import Snapshot
@@ -102,7 +102,7 @@ def test_files_with_old_and_new_columns_are_ingested_together(
     assert snapshot.read_source(WIDER).schema_version == 2
     for asset in (COUNTED, replace(COUNTED, source=WIDER)):
         incremental(warehouse, asset)
-        assert parity(warehouse, asset).equal
+        assert check_parity(warehouse, asset).is_equal
 
 
 def test_a_header_must_be_a_prefix_of_the_columns(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_source_with_a_changed_type_stops_alone(warehouse: Warehouse, tmp_path
     assert len(Log(warehouse, SOURCE).read_timeline()) == 3
     list(ingest(warehouse, connector(folder)))
     incremental(warehouse, COUNTED)
-    assert parity(warehouse, COUNTED).equal
+    assert check_parity(warehouse, COUNTED).is_equal
     mine, theirs = (log_rows(warehouse, each) for each in (SOURCE, other))
     assert [row[:3] for row in mine] == [row[:3] for row in theirs]
 

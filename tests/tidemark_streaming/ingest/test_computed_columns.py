@@ -23,7 +23,7 @@ from tidemark.define.windows import Tumbling
 from tidemark.run import incremental
 from tidemark.store.rows import Rows, fetch_rows, to_frame
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.connector import CHUNK, CONTENT, DEAD
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.extras.lane import Lane
@@ -120,7 +120,7 @@ def test_a_nested_envelope_gives_columns_and_dead_letters_that_can_be_replayed(
     list(ingest(warehouse, files))
     incremental(warehouse, HOURLY)
     assert warehouse.load_rows(HOURLY.published_table)["n"].to_pylist() == [3]
-    assert parity(warehouse, HOURLY).equal
+    assert check_parity(warehouse, HOURLY).is_equal
     # With a corrected expression, the dead letter can be decoded.
     corrected = {**ENVELOPE.computed, "sent_at": "timestamp_millis(payload.ts_ms % 1000)"}
     files = replace(files, source=replace(ENVELOPE, computed=corrected))

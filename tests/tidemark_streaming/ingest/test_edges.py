@@ -25,7 +25,7 @@ from tidemark.define.windows import Tumbling
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.ingest import end_source, ingest
 
@@ -288,4 +288,4 @@ def test_edge_files_give_the_expected_log_and_windows(
     )
     late = warehouse.load_rows(asset.late_table)["reason"].to_pylist() if case.late else []
     assert late == [*case.late]
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal

@@ -16,7 +16,7 @@ from tidemark.define.windows import Session, Tumbling, Window
 from tidemark.run import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.connector import CHUNK, Chunk
 from tidemark_streaming.ingest.arrival_facts import is_plain, summarize_rows
 from tidemark_streaming.ingest.ingest import end_source, ingest
@@ -65,7 +65,7 @@ def test_events_with_an_invalid_timestamp_are_only_in_the_late_table(
         assert (rows[0], rows[1].year) == (3, 2023)
         late = warehouse.read_frame(f"{name}_late").groupBy("reason").count().collect()
         assert dict(late) == {"invalid_timestamp": 4, "no_event_time": 1, "too_late": 1}
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 @pytest.mark.parametrize("skew", [None, "1 hour"])

@@ -23,9 +23,9 @@ from tidemark.define.windows import Tumbling
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.derived_parity import derived_parity
-from tidemark.verify.parity import parity
-from tidemark.verify.tap import list_steps, tap
+from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.parity import check_parity
+from tidemark.verify.tap import list_steps, tap_step
 from tidemark.verify.trace import find_derived, find_events, find_fates
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
@@ -125,12 +125,12 @@ def test_sources_with_names_in_backticks(warehouse: Warehouse) -> None:
             list(ingest(warehouse, connector, batch=None))
         incremental(warehouse, asset)
     for source in derived:
-        assert derived_parity(warehouse, source).equal
-    assert parity(warehouse, asset).equal
+        assert check_derived_parity(warehouse, source).is_equal
+    assert check_parity(warehouse, asset).is_equal
     newest = Asset(warehouse, asset).state.read_last_commit()
     assert newest is not None
     for step in list_steps(asset):
-        tap(warehouse, asset, step, newest.commit_number, 50)
+        tap_step(warehouse, asset, step, newest.commit_number, 50)
     (event,) = find_events(warehouse, bases[0], f"{bases[0].name}:0:1")
     assert find_fates(warehouse, [asset], event)
     assert [*find_derived(warehouse, derived[0], event)]

@@ -52,7 +52,7 @@ def recording(engine: Settings, spark: SparkSession) -> Callable[[Window], Recor
         recorded.mark()
         assert correct(warehouse, asset) is not None
         recorded.mark()
-        assert quarantine.release(warehouse, asset, quarantine.Choice())
+        assert quarantine.release_windows(warehouse, asset, quarantine.Choice())
         recorded.mark()
         return recorded
 

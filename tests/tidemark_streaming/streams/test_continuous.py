@@ -33,7 +33,7 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store import ledger
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_assets.flights.transforms import departures_hourly
 from tidemark_streaming.streams import continuous
 
@@ -89,7 +89,7 @@ def test_a_stream_without_its_checkpoint_loses_nothing(warehouse: Warehouse) -> 
     continuous.start_query(warehouse, PER_MINUTE, available_now=True).awaitTermination(120)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
     assert incremental(warehouse, PER_MINUTE) is None
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 # Waits for a stream that fails and recovers.
@@ -145,8 +145,8 @@ def test_a_roll_ups_stream_follows_the_runs_of_its_base(warehouse: Warehouse) ->
     through(1)
     assert continuous.stop_query(warehouse, whole)
     assert incremental(warehouse, whole) is None
-    report = parity(warehouse, whole)
-    assert report.equal
+    report = check_parity(warehouse, whole)
+    assert report.is_equal
     assert report.windows > 0
 
 
@@ -163,7 +163,7 @@ def test_a_roll_ups_batch_waits_for_its_bases_first_run(warehouse: Warehouse) ->
     assert not warehouse.has_table(whole.published_table)
     incremental(warehouse, PER_MINUTE)
     run(warehouse.read_frame(ledger.TABLE), 1)
-    assert parity(warehouse, whole).equal
+    assert check_parity(warehouse, whole).is_equal
     assert published_through(warehouse, whole) == 0
 
 
@@ -199,7 +199,7 @@ def test_a_roll_ups_stream_ends_if_its_bases_definition_changed(
     assert warehouse.newest_version(whole.published_table) == version
     later = replace(whole, base=now, allowed_lateness=now.allowed_lateness)
     incremental(warehouse, later)
-    assert parity(warehouse, later).equal
+    assert check_parity(warehouse, later).is_equal
 
 
 def test_a_stream_over_a_source_without_arrivals_is_refused(warehouse: Warehouse) -> None:
@@ -294,4 +294,4 @@ def test_a_stream_quarantines_windows_that_fail(warehouse: Warehouse) -> None:
     assert {f["expectation"] for row in withheld for f in row["failed_expectations"]} == {
         limit.name
     }
-    assert parity(warehouse, expecting).equal
+    assert check_parity(warehouse, expecting).is_equal

@@ -33,7 +33,7 @@ from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival, RecentArrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.ingest import ingest
 from tidemark_streaming.streams import continuous
 from tidemark_streaming.streams.direct import Direct, check_assets
@@ -136,7 +136,7 @@ def test_two_transforms_share_a_read_and_equal_a_backfill(
     assert CLICKS.log_table not in reads
     monkeypatch.undo()
     for transform in BOTH:
-        assert parity(warehouse, transform).equal
+        assert check_parity(warehouse, transform).is_equal
     assert counted(warehouse) == 235
 
 
@@ -191,7 +191,7 @@ def test_many_events_of_a_commit_are_counted_once_by_each_transform(
     for transform in both:
         found = warehouse.load_rows(transform.published_table)
         assert sum(found["events"].to_pylist()) == SMALL_BATCH_ROWS + 5_010
-        assert parity(warehouse, transform).equal
+        assert check_parity(warehouse, transform).is_equal
 
 
 @pytest.mark.nightly
@@ -265,7 +265,7 @@ def test_after_a_kill_at_any_instant_each_event_counts_once(
     then(warehouse, NO_ARRIVALS)
     assert counted(warehouse) == sent
     for transform in BOTH:
-        assert parity(warehouse, transform).equal
+        assert check_parity(warehouse, transform).is_equal
     last = Log(warehouse, CLICKS).find_last_arrival()
     assert last is not None
     runs = warehouse.load_rows(ledger.TABLE)
@@ -294,7 +294,7 @@ def test_a_roll_up_needs_its_base_and_runs_after_it(
     bring(warehouse, topics, name, then)
     then(warehouse, RecentArrivals([ingest.end_source(warehouse, CLICKS)]))
     assert [facts.asset for facts in made] == [base.name, whole.name] * 2
-    assert parity(warehouse, whole).equal
+    assert check_parity(warehouse, whole).is_equal
 
 
 def test_an_asset_with_a_running_stream_is_refused(

@@ -24,7 +24,7 @@ from tidemark.store import ledger
 from tidemark.store.asset import Asset
 from tidemark.store.event_log.arrival import NO_ARRIVALS, RecentArrivals
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.cli.processing.stream import is_finished
 from tidemark_streaming.ingest.ingest import follow_source, ingest
 from tidemark_streaming.ingest.ingest_record import lock_ingest
@@ -55,8 +55,8 @@ def check(stored: Warehouse, arrivals: int) -> None:
     """Assert that each arrival is ingested and counted once and that each table is complete."""
     rows = log_rows(stored)
     assert len(rows) == len(set(rows)) == 2 * arrivals
-    report = parity(stored, BY_MINUTE)
-    assert report.equal, report.kinds
+    report = check_parity(stored, BY_MINUTE)
+    assert report.is_equal, report.kinds
     folder = Path(stored.location, stored.database)
     tables = [t for t in folder.iterdir() if (t / "_delta_log").is_dir()]
     assert [fault for table in tables for fault in damaged(table)] == []

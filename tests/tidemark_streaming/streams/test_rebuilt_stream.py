@@ -30,7 +30,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.lineage import StaleError
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.kafka import KafkaSink
 from tidemark_streaming.sink import SinkWriter
 from tidemark_streaming.streams import continuous
@@ -79,33 +79,33 @@ def test_events_streamed_during_a_rebuild_are_in_the_promoted_table(
         if more:
             ingest(warehouse, READINGS, more.pop(0), ends=False)
             assert incremental(warehouse, old, pinned_definition=True) is not None
-            assert parity(warehouse, old).equal
+            assert check_parity(warehouse, old).is_equal
 
     counted = beside(monkeypatch, f"{new.name}__rebuild", stream)
-    made = work.rebuild(warehouse, new)
+    made = work.rebuild_tables(warehouse, new)
     assert (len(counted), made.through) == (2, 3)
-    done = work.promote(warehouse, new)
+    done = work.promote_tables(warehouse, new)
     assert not more
     assert done.through_arrival == 5
-    assert parity(warehouse, new).equal
+    assert check_parity(warehouse, new).is_equal
     ingest(warehouse, READINGS, ARRIVALS[6:], ends=False)
     assert incremental(warehouse, new, pinned_definition=True) is not None
-    assert parity(warehouse, new).equal
+    assert check_parity(warehouse, new).is_equal
     work.roll_back(warehouse, new)
     ingest(warehouse, READINGS, [])
     run_all(warehouse, old, 2)
-    assert parity(warehouse, old).equal
+    assert check_parity(warehouse, old).is_equal
 
 
 def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehouse) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     query = continuous.start_query(warehouse, PER_MINUTE, admission=Admission(1))
     through(warehouse, PER_MINUTE, 1)
-    work.rebuild(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[2:5], ends=False)
     through(warehouse, PER_MINUTE, 4)
     assert query.isActive
-    assert work.promote(warehouse, WIDER).through_arrival == 4
+    assert work.promote_tables(warehouse, WIDER).through_arrival == 4
     ingest(warehouse, READINGS, ARRIVALS[5:6], ends=False)
     deadline = time.monotonic() + 120
     while query.isActive:
@@ -116,7 +116,7 @@ def test_a_query_runs_during_a_rebuild_and_ends_on_promotion(warehouse: Warehous
     assert continuous.is_outdated(failure)
     ingest(warehouse, READINGS, ARRIVALS[6:])
     continuous.start_query(warehouse, WIDER, available_now=True).awaitTermination(120)
-    assert parity(warehouse, WIDER).equal
+    assert check_parity(warehouse, WIDER).is_equal
     # Each event is in a window or in the late table.
     counted = sum(warehouse.load_rows(WIDER.published_table, columns=["n"])["n"].to_pylist())
     late = warehouse.load_rows(WIDER.late_table).num_rows
@@ -141,9 +141,9 @@ def test_a_query_runs_during_replays(
 
     with monkeypatch.context() as patch:
         counted = beside(patch, asset.name, stream)
-        done = replays.replay(warehouse, asset, 1)
+        done = replays.replay_windows(warehouse, asset, 1)
     assert (len(counted), done.through) == (1, 4)
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
     with monkeypatch.context() as patch:
         counted = beside(patch, f"{asset.name}__tried", stream)
         side = replays.replay_to_side_tables(warehouse, asset, 1, "tried")
@@ -152,7 +152,7 @@ def test_a_query_runs_during_replays(
     through(warehouse, asset, len(ARRIVALS) - 1)
     assert query.isActive
     assert continuous.stop_query(warehouse, asset)
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 def through(warehouse: Warehouse, transform: WindowedTransform, arrival: int) -> None:
@@ -195,7 +195,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     incremental(warehouse, old)
     assert sorted(v["n"] for v in told(old).values()) == there(old)
-    work.rebuild(warehouse, new)
+    work.rebuild_tables(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="was written with another definition"):
         SinkWriter(warehouse, new).publish_changes(reset=True)
     ingest(warehouse, READINGS, ARRIVALS[3:5], ends=False)
@@ -203,7 +203,7 @@ def test_the_topic_follows_a_promotion_and_a_rollback(warehouse: Warehouse, topi
     # promotion.
     incremental(warehouse, old)
     kept = there(old)
-    work.promote(warehouse, new)
+    work.promote_tables(warehouse, new)
     with pytest.raises(DefinitionChangedError, match="differs in the column"):
         SinkWriter(warehouse, old).publish_changes()
     now = told(new)
@@ -224,17 +224,17 @@ def test_a_promotion_over_a_half_published_run_requires_no_backup(
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:3], ends=False)
     incremental(warehouse, PER_MINUTE)
-    work.rebuild(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[3:], ends=False)
     left_behind(warehouse, PER_MINUTE, monkeypatch)
     monkeypatch.setattr(work, "_PUBLISH_WAIT_SECONDS", 0.1)
     version = warehouse.newest_version(PER_MINUTE.published_table)
     with pytest.raises(DataError, match="commit 1, is not completely published"):
-        work.promote(warehouse, WIDER)
+        work.promote_tables(warehouse, WIDER)
     with pytest.raises(StaleError, match="made by another definition"):
         incremental(warehouse, WIDER)
     assert warehouse.newest_version(PER_MINUTE.published_table) == version
-    work.promote(warehouse, WIDER, keep_backup=False)
-    assert parity(warehouse, WIDER).equal
+    work.promote_tables(warehouse, WIDER, keep_backup=False)
+    assert check_parity(warehouse, WIDER).is_equal
     with pytest.raises(DataError, match="has no backup to restore: "):
         work.roll_back(warehouse, WIDER)

@@ -15,7 +15,7 @@ from tidemark.run.change import rebuild as work
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.upkeep.dropping import drop_asset
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.streams import continuous
 
 # Starts and stops several streams per test.
@@ -42,7 +42,7 @@ def test_a_stream_resumes_if_its_asset_is_behind_the_checkpoint(
         warehouse.drop_table(table)
     caught_up(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
     for table in PER_MINUTE.own_tables:
         warehouse.drop_table(table)
     left_behind(warehouse, PER_MINUTE, monkeypatch)
@@ -56,8 +56,8 @@ def test_a_stream_processes_arrivals_between_promotion_and_rollback(
 ) -> None:
     ingest(warehouse, READINGS, ARRIVALS[:2], ends=False)
     incremental(warehouse, PER_MINUTE)
-    work.rebuild(warehouse, WIDER)
-    work.promote(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
+    work.promote_tables(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[2:])
     caught_up(warehouse, WIDER)
     work.roll_back(warehouse, WIDER)
@@ -77,11 +77,11 @@ def test_a_roll_ups_stream_resumes_if_it_is_behind_its_base(
     caught_up(warehouse, whole)
     other = replace(whole, window=Tumbling("10 minutes"))
     caught_up(warehouse, other)
-    assert parity(warehouse, other).equal
+    assert check_parity(warehouse, other).is_equal
     for table in whole.own_tables:
         warehouse.drop_table(table)
     caught_up(warehouse, whole)
-    assert parity(warehouse, whole).equal
+    assert check_parity(warehouse, whole).is_equal
     assert published_through(warehouse, whole) == 0
 
 
@@ -119,7 +119,7 @@ def test_a_stream_over_another_table_starts_with_it(warehouse: Warehouse) -> Non
     drop_asset(warehouse, over_others)
     incremental(warehouse, base)
     caught_up(warehouse, whole)
-    assert parity(warehouse, whole).equal
+    assert check_parity(warehouse, whole).is_equal
     for file in Path(continuous.checkpoint_path(warehouse, whole), "offsets").glob("[0-9]*"):
         file.write_text("")
     caught_up(warehouse, whole)

@@ -32,7 +32,7 @@ from tidemark.store.event_log.arrival import NO_ARRIVALS, Arrival
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.connector import Chunk, Connector
 from tidemark_streaming.delta import DeltaConnector
 from tidemark_streaming.files import FileConnector
@@ -194,7 +194,7 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
     for asset in assets:
         (row,) = warehouse.load_rows(asset.published_table).to_pylist()
         assert (row["timing"], row["final"]) == ("ON_TIME", True)
-        assert parity(warehouse, asset).equal
+        assert check_parity(warehouse, asset).is_equal
         assert incremental(warehouse, asset) is None
     # Heartbeats without effect count as processed.
     snapshot = Snapshot(engine.model_copy(update={"database": warehouse.database}), assets)
@@ -214,7 +214,7 @@ def test_heartbeats_close_the_last_windows_of_a_silent_source(
     assert (arrival.arrival, arrival.before) == (newest.arrival + 1, newest.after)
     assert len(runs) == 6
     for asset in assets:
-        assert parity(warehouse, asset).equal
+        assert check_parity(warehouse, asset).is_equal
         check_any_cut(warehouse, asset)
 
 
@@ -296,7 +296,7 @@ def test_after_kills_heartbeats_close_the_windows_once(
     (row,) = warehouse.load_rows(PANES.published_table).to_pylist()
     assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
     assert warehouse.load_rows(PANES.panes_table).num_rows == 1
-    assert parity(warehouse, PANES).equal
+    assert check_parity(warehouse, PANES).is_equal
 
 
 def test_a_heartbeat_needs_no_engine(
@@ -351,7 +351,7 @@ def test_lowered_watermarks_still_follow_the_silence(warehouse: Warehouse, tmp_p
     incremental(warehouse, asset)
     (row,) = warehouse.load_rows(asset.published_table).to_pylist()
     assert (row["pulses"], row["final"]) == (1, True)
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
 
 
 def test_only_a_following_ingest_with_a_heartbeat_records_any(
@@ -427,7 +427,7 @@ def test_a_roll_up_closes_although_its_base_has_no_window_left(
     (row,) = warehouse.load_rows(whole.published_table).to_pylist()
     assert (row["pulses"], row["timing"], row["final"]) == (1, "ON_TIME", True)
     for asset in (base, whole):
-        assert parity(warehouse, asset).equal
+        assert check_parity(warehouse, asset).is_equal
     # The event, and at most one for each heartbeat with which the watermark passes the end of a
     # base's window.
     ends = [[((w or 0) - end) // (10 * SECOND) for w in (b.before, b.after)] for b in beats(found)]

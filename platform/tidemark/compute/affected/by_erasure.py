@@ -37,7 +37,7 @@ def select_added(rows: DataFrame, first_positions: Mapping[int, int]) -> DataFra
     return added.drop(_FIRST)
 
 
-def find_events(log: Log, through: int, where: str) -> DataFrame:
+def find_events(log: Log, last_arrival: int, where: str) -> DataFrame:
     """Return `arrival` and `position` of the events for which a condition is true.
 
     Args:
@@ -47,7 +47,7 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
     Raises:
         DefinitionError: the condition is not valid for these columns.
     """
-    rows = log.read_events(-1, through)
+    rows = log.read_events(-1, last_arrival)
     try:
         events = rows.where(F.expr(where)).select(*PLACE)
         _ = events.schema
@@ -57,13 +57,15 @@ def find_events(log: Log, through: int, where: str) -> DataFrame:
 
 
 def find_dead_letters(
-    warehouse: Warehouse, log: Log, through: int, texts: Sequence[str]
+    warehouse: Warehouse, log: Log, last_arrival: int, texts: Sequence[str]
 ) -> DataFrame:
     """Return `arrival` and `position` of the dead letters that contain one of `texts`.
 
     The search covers the bytes, the key, the headers' values and the correlation id.
     """
-    rows = warehouse.read_frame(log.source.dead_letters_table).where(F.col("arrival") <= through)
+    rows = warehouse.read_frame(log.source.dead_letters_table).where(
+        F.col("arrival") <= last_arrival
+    )
     contains_text = F.lit(False)
     for text in texts:
         contains_text = contains_text | _contains_text(F.lit(text.encode()))
@@ -71,7 +73,7 @@ def find_dead_letters(
 
 
 def find_affected_windows(
-    log: Log, transform: Definition, events: DataFrame, through: int
+    log: Log, transform: Definition, events: DataFrame, last_arrival: int
 ) -> Ranges | None:
     """Return the ranges of the starts of the windows that an erasure can change.
 
@@ -86,7 +88,7 @@ def find_affected_windows(
     base = base_transform(transform)
     if base.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
-        rows = log.read_events(-1, through)
+        rows = log.read_events(-1, last_arrival)
         id_columns = list(base.deduplicate.by)
         keys = (
             rows.join(events, PLACE, "left_semi").select(*(f"`{c}`" for c in id_columns)).distinct()
@@ -97,20 +99,20 @@ def find_affected_windows(
     affected_log = log.with_only(events)
     plain = by_events.without_preparation(base)
     if base.window.merges:
-        if affected_log.read_events(-1, through).isEmpty():
+        if affected_log.read_events(-1, last_arrival).isEmpty():
             return None
         return ()
     if (
-        not classify_scope(affected_log, plain, Scope(-1, through))
+        not classify_scope(affected_log, plain, Scope(-1, last_arrival))
         .where("window_start IS NULL")
         .isEmpty()
     ):
         return ()
-    return by_events.find_affected_windows(affected_log, base, 0, through)
+    return by_events.find_affected_windows(affected_log, base, 0, last_arrival)
 
 
 def find_windows_with_events(
-    log: Log, transform: Definition, events: DataFrame, through: int
+    log: Log, transform: Definition, events: DataFrame, last_arrival: int
 ) -> DataFrame:
     """Return the windows to which the transform assigns events, each with its keys.
 
@@ -120,7 +122,7 @@ def find_windows_with_events(
         events: `arrival` and `position` of the events.
     """
     base = replace(base_transform(transform), deduplicate=None, expectations=())
-    rows = classify_scope(log.with_only(events), base, Scope(-1, through)).where(
+    rows = classify_scope(log.with_only(events), base, Scope(-1, last_arrival)).where(
         "window_start IS NOT NULL"
     )
     return rows.select(*base.by_window).distinct()

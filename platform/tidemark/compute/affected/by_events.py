@@ -17,7 +17,7 @@ from tidemark.store.warehouse import Warehouse
 
 
 def find_affected_windows(
-    log: Log, transform: WindowedTransform, since: int, through: int
+    log: Log, transform: WindowedTransform, first_arrival: int, last_arrival: int
 ) -> Ranges | None:
     """Return the ranges of the starts of windows with an event of the arrivals [since, through].
 
@@ -25,7 +25,9 @@ def find_affected_windows(
     no window contains such an event. An event counts even if the transform's function now filters
     it out, because an earlier function may have counted the event.
     """
-    events = classify_scope(log, without_preparation(transform), Scope(since - 1, through))
+    events = classify_scope(
+        log, without_preparation(transform), Scope(first_arrival - 1, last_arrival)
+    )
     return _find_starts(events.where("window_start IS NOT NULL"), transform)
 
 

@@ -31,8 +31,8 @@ def can_change(
     read: _Read,
     transform: WindowedTransform,
     table_id: str | None,
-    before: TimelinePosition,
-    after: TimelinePosition,
+    from_position: TimelinePosition,
+    to_position: TimelinePosition,
 ) -> bool:
     """Return whether arrivals without events can change windows of an asset or of its roll-ups.
 
@@ -43,39 +43,45 @@ def can_change(
         before: the position through which the asset is up to date.
         after: the position after the arrivals.
     """
-    if after.watermark == INFINITY:
+    if to_position.watermark == INFINITY:
         return True
     return (
-        _can_close_window(read, transform, before, after)
-        or _can_close_rollup_window(read, transform, table_id, before, after)
-        or _can_reach_tick(read, transform, before, after)
+        _can_close_window(read, transform, from_position, to_position)
+        or _can_close_rollup_window(read, transform, table_id, from_position, to_position)
+        or _can_reach_tick(read, transform, from_position, to_position)
     )
 
 
-def passed_ends(
-    transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+def find_passed_ends(
+    transform: WindowedTransform, from_position: TimelinePosition, to_position: TimelinePosition
 ) -> Ranges:
     """Return the ranges of the ends of windows that close or become final between two positions.
 
     Return an empty tuple if no window does.
     """
-    if after.watermark is None or after.watermark == before.watermark:
+    if to_position.watermark is None or to_position.watermark == from_position.watermark:
         return ()
-    first = BEGINNING if before.watermark is None else before.watermark + 1
+    first = BEGINNING if from_position.watermark is None else from_position.watermark + 1
     lateness = transform.allowed_lateness
-    ends = [(first, after.watermark + 1), (first - lateness, after.watermark + 1 - lateness)]
+    ends = [
+        (first, to_position.watermark + 1),
+        (first - lateness, to_position.watermark + 1 - lateness),
+    ]
     return merge_ranges((max(start, BEGINNING), end) for start, end in ends if end > BEGINNING)
 
 
 def _can_close_window(
-    read: _Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+    read: _Read,
+    transform: WindowedTransform,
+    from_position: TimelinePosition,
+    to_position: TimelinePosition,
 ) -> bool:
     """Return whether a window that has events closes or becomes final.
 
     For sessions, the ends of fragments are compared: each session ends where one of its fragments
     does.
     """
-    ends = passed_ends(transform, before, after)
+    ends = find_passed_ends(transform, from_position, to_position)
     return bool(ends) and _has_rows(
         read, transform.state_table, [InRanges("window_end", ends)], "window_end"
     )
@@ -85,8 +91,8 @@ def _can_close_rollup_window(
     read: _Read,
     transform: WindowedTransform,
     table_id: str | None,
-    before: TimelinePosition,
-    after: TimelinePosition,
+    from_position: TimelinePosition,
+    to_position: TimelinePosition,
 ) -> bool:
     """Return whether the asset has a roll-up with a window that can close between two positions.
 
@@ -97,7 +103,7 @@ def _can_close_rollup_window(
         return False
     # The last window that starts before an instant is the first to end at this instant or later.
     first_end = transform.window.last_window_end
-    ranges = passed_ends(transform, before, after)
+    ranges = find_passed_ends(transform, from_position, to_position)
     if not any(first_end(start) < end for start, end in ranges):
         return False
     rows = read(LEDGER, [Equals("mode", "rollup")], ["table_id"])
@@ -106,25 +112,28 @@ def _can_close_rollup_window(
 
 
 def _can_reach_tick(
-    read: _Read, transform: WindowedTransform, before: TimelinePosition, after: TimelinePosition
+    read: _Read,
+    transform: WindowedTransform,
+    from_position: TimelinePosition,
+    to_position: TimelinePosition,
 ) -> bool:
     """Return whether the processing clock reaches an instant at which a trigger fires events.
 
     These instants are the multiples of the trigger's interval. Only events that have arrived since
     the last multiple fire at the next one.
     """
-    if before.clock is None or after.clock is None:
+    if from_position.clock is None or to_position.clock is None:
         return False
     for firing in (transform.trigger.early, transform.trigger.late):
         if firing.clock_interval is None:
             continue
-        last = before.clock // firing.clock_interval * firing.clock_interval
+        last = from_position.clock // firing.clock_interval * firing.clock_interval
         waiting: list[Condition] = [
             at_least("rows", 1),
-            less_than("arrival", before.arrival + 1),
+            less_than("arrival", from_position.arrival + 1),
             InRanges("arrived_at", ((last, last + firing.clock_interval),)),
         ]
-        due = after.clock >= last + firing.clock_interval
+        due = to_position.clock >= last + firing.clock_interval
         if due and _has_rows(read, transform.source.timeline_table, waiting, "arrival"):
             return True
     return False

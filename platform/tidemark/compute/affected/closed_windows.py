@@ -7,7 +7,7 @@ from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import Ranges
 
 
-def affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
+def find_affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
     """Return the ranges of the starts of the windows that a commit can change or create.
 
     Return an empty tuple if these can be all windows. For sessions, the previous commit records the
@@ -19,28 +19,28 @@ def affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
         if commit_info.changing_from is None:
             return ()
         return ((commit_info.changing_from, INFINITY),)
-    return open_range(transform, commit_info.before)
+    return find_open_range(transform, commit_info.before)
 
 
-def open_range(transform: Definition, before: Coverage) -> Ranges:
+def find_open_range(transform: Definition, coverage: Coverage) -> Ranges:
     """Return the ranges of the starts of windows that can still change when an increment begins.
 
     Return an empty tuple if all windows can.
     """
-    end = closed_end(transform, before)
+    end = find_closed_end(transform, coverage)
     if end is None:
         return ()
     return ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
 
 
-def closed_end(transform: Definition, before: Coverage) -> int | None:
+def find_closed_end(transform: Definition, coverage: Coverage) -> int | None:
     """Return the instant, in microseconds, up to which windows are settled when an increment
     begins.
 
     A window that ends at this instant or earlier is settled: it can't admit an event of a later
     arrival. Return None if no window is settled.
     """
-    watermark = before.at.watermark
+    watermark = coverage.at.watermark
     if watermark is None:
         return None
     # An event's lateness is classified by the event's own window, but the event may join a session

@@ -32,10 +32,10 @@ from tidemark.compute.derived.base_rows import (
 )
 from tidemark.compute.derived.paired_rows import (
     KIND,
-    finish,
+    finish_joined_rows,
     name_side,
     select_columns,
-    taking_part,
+    select_taking_part,
 )
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.derived.versions import read_older_versions
@@ -54,7 +54,7 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     left, right = logs
     before = steps.watermark_before(right.source.name)
     advances = steps.watermark_advances(right.source.name)
-    start, end = _settling_times(join, right, steps)
+    start, end = _find_settling_times(join, right, steps)
     waiting = read_new(left, steps)
     taken = steps.arrival_span(left.source.name)[0]
     if taken >= 0 and start < end:
@@ -67,28 +67,30 @@ def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: S
     }
     versions = read_older_versions(source, join, logs, steps, end)
     older = name_side("r", right.source, versions, join.lateness)
-    versions = taking_part("r", sides["r"].unionAll(older))
-    return finish(source, _pair_with_versions(join, taking_part("l", sides["l"]), versions), sides)
+    versions = select_taking_part("r", sides["r"].unionAll(older))
+    return finish_joined_rows(
+        source, _pair_with_versions(join, select_taking_part("l", sides["l"]), versions), sides
+    )
 
 
 def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> int:
     """Return about how many earlier left rows have waited for these steps to get their version."""
     left, right = logs
-    start, end = _settling_times(join, right, steps)
+    start, end = _find_settling_times(join, right, steps)
     taken, _ = steps.arrival_span(left.source.name)
     if taken >= 0 and start < end:
         return left.estimate_events(-1, taken, start, end)
     return 0
 
 
-def _settling_times(join: AsOfJoin, right: Log, steps: Steps) -> tuple[int, int]:
+def _find_settling_times(join: AsOfJoin, right_log: Log, steps: Steps) -> tuple[int, int]:
     """Return the range [start, end) of event times of left rows whose wait ends in these steps."""
-    base = right.source.name
+    base = right_log.source.name
     marks = steps.watermark_before(base), steps.watermark_after(base)
-    return _settled_before(marks[0], join), _settled_before(marks[1], join)
+    return _find_settled_time(marks[0], join), _find_settled_time(marks[1], join)
 
 
-def _settled_before(watermark: int | None, join: AsOfJoin) -> int:
+def _find_settled_time(watermark: int | None, join: AsOfJoin) -> int:
     """Return the event time before which no left row waits for a version any more.
 
     Args:
@@ -100,15 +102,15 @@ def _settled_before(watermark: int | None, join: AsOfJoin) -> int:
 
 
 def _pair_with_versions(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
-    """Return left rows with their versions, in the form that `paired_rows.finish` needs."""
+    """Return left rows with their versions, in the form that `finish_joined_rows` needs."""
     # `greatest` skips nulls, but a row that still waits belongs to no step.
     step = F.when(F.col(f"l{_SETTLED}").isNotNull(), F.greatest(f"l{STEP}", f"l{_SETTLED}"))
     left = left.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
     versions = _flag_deletions(join, versions).where(
         reduce(and_, (F.col(f"r.`{key}`").isNotNull() for key in join.on))
     )
-    both = _for_window(join, "l", left, _LEFT, STEP, "l", f"l{CORRELATION}").unionByName(
-        _for_window(join, "r", versions, _RIGHT, *_OF_VERSION, _DELETED),
+    both = _select_for_window(join, "l", left, _LEFT, STEP, "l", f"l{CORRELATION}").unionByName(
+        _select_for_window(join, "r", versions, _RIGHT, *_OF_VERSION, _DELETED),
         allowMissingColumns=True,
     )
     # If event times are equal, versions come before left rows.
@@ -149,7 +151,9 @@ def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
     return versions.select(columns, "r.*").select(f"{_RIGHT}.*", deleted)
 
 
-def _for_window(join: AsOfJoin, letter: str, rows: DataFrame, name: str, *facts: str) -> DataFrame:
+def _select_for_window(
+    join: AsOfJoin, letter: str, rows: DataFrame, name: str, *facts: str
+) -> DataFrame:
     """Return rows of a side with the columns that the SQL window needs.
 
     Args:

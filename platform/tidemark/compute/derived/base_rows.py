@@ -51,25 +51,25 @@ def read_new(log: Log, steps: Steps) -> DataFrame:
 def read_between(
     log: Log,
     steps: Steps,
-    after: int,
-    through: int,
+    after_arrival: int,
+    last_arrival: int,
     start: int | None = None,
     end: int | None = None,
 ) -> DataFrame:
-    """Return the rows of a base with `after` < arrival <= `through`.
+    """Return the rows of a base with `after_arrival` < arrival <= `last_arrival`.
 
     Args:
         start, end: only rows with an event time in [start, end), in microseconds; None means no
             bound.
     """
     source = log.source
-    rows = log.read_events(after, through, start, end)
+    rows = log.read_events(after_arrival, last_arrival, start, end)
     mark = F.unix_micros("watermark")
     if raised := steps.raised.get(source.name):
         rows = add_raised_watermark(rows, _RAISED, F.col("arrival"), raised)
         mark = F.greatest(mark, _RAISED)
     return rows.select(
-        _step_index(steps, source.name, through).alias(STEP),
+        _find_step_index(steps, source.name, last_arrival).alias(STEP),
         F.struct(*(F.col(f"`{c}`") for c in source.columns)).alias(ROW),
         F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at"))).alias(TIME),
         mark.alias(MARK),
@@ -79,16 +79,16 @@ def read_between(
     )
 
 
-def _step_index(steps: Steps, base: str, through: int) -> Column:
+def _find_step_index(steps: Steps, base: str, last_arrival: int) -> Column:
     """Return the index of the step that brought a row of a base; -1 for earlier rows.
 
     Args:
         through: the last arrival of the rows.
     """
     before, _ = steps.arrival_span(base)
-    if through <= before:
+    if last_arrival <= before:
         return F.lit(-1)
     numbers = steps.step_indexes(base)
-    of_arrivals = [numbers.get(arrival, -1) for arrival in range(before + 1, through + 1)]
+    of_arrivals = [numbers.get(arrival, -1) for arrival in range(before + 1, last_arrival + 1)]
     index = F.col("arrival") - uncompiled_literal(before + 1)
     return F.coalesce(F.get(number_array(of_arrivals, "int"), index.cast("int")), F.lit(-1))

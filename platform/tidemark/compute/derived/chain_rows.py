@@ -27,14 +27,14 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute import slot
-from tidemark.compute.affected.closed_windows import open_range
+from tidemark.compute.affected.closed_windows import find_open_range
 from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.compute.differences import cancel_rows
-from tidemark.compute.lifecycle import lifecycle
+from tidemark.compute.lifecycle import choose_lifecycle
 from tidemark.compute.pane_table import list_values
-from tidemark.compute.rollups import assign_windows_within, holding_ranges
+from tidemark.compute.rollups import assign_windows_within, find_holding_ranges
 from tidemark.compute.windowing import as_of, count_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
@@ -130,9 +130,9 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     previous = Coverage(TimelinePosition(before, steps.watermark_before(base)))
     transform = replace(chain.asset, accumulation="retracting")
     stored = _read_partials(
-        asset, log, current, open_range(transform, previous), last.results.commit
+        asset, log, current, find_open_range(transform, previous), last.results.commit
     )
-    fired = lifecycle(transform).list_firings(stored, transform, log, as_of(current))
+    fired = choose_lifecycle(transform).list_firings(stored, transform, log, as_of(current))
     at_end = F.col(PHASE) == slot.ON_TIME
     wait = F.when(at_end, 0).otherwise(transform.allowed_lateness)
     fired = fired.where(slot.has_fired_since(transform, as_of(previous)))
@@ -163,13 +163,13 @@ def _list_changed_windows(
     ]
     # Sessions near a range change, too.
     ranges = () if () in replaced or transform.window.merges else reduce(add, replaced)
-    ranges = holding_ranges(transform, ranges)
+    ranges = find_holding_ranges(transform, ranges)
     facts = ["pane", *_FIRED_WINDOW]
 
     def list_rows(number: int) -> DataFrame:
         """Return the rows of all firings so far, as of the commit with this number."""
         stored = _read_partials(asset, log, current, ranges, number)
-        fired = lifecycle(transform).list_firings(stored, transform, log, as_of(current))
+        fired = choose_lifecycle(transform).list_firings(stored, transform, log, as_of(current))
         has_fired = F.col(FIRED) <= current.at.arrival
         fired = _add_fired_window(fired.where(~_fires_alone() | has_fired))
         return list_values(fired, transform, facts)

@@ -30,10 +30,10 @@ from tidemark.compute.derived.base_rows import (
 )
 from tidemark.compute.derived.paired_rows import (
     KIND,
-    finish,
+    finish_joined_rows,
     name_side,
     select_columns,
-    taking_part,
+    select_taking_part,
 )
 from tidemark.compute.derived.settling import add_settling_step
 from tidemark.define.derived.derived_source import DerivedSource
@@ -102,14 +102,14 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
     keys = [F.col(f"l.`{key}`") == F.col(f"r.`{key}`") for key in join.on]
     near = join.reach.can_pair(F.col(f"l{TIME}"), F.col(f"r{TIME}"))
     conditions = [] if join.condition is None else [F.expr(join.condition)]
-    joinable = [taking_part(letter, side) for letter, side in rows.items()]
+    joinable = [select_taking_part(letter, side) for letter, side in rows.items()]
     joined = joinable[0].join(joinable[1], reduce(and_, [*keys, near, *conditions]), _HOW[join.how])
     pair = F.col(f"l{STEP}").isNotNull() & F.col(f"r{STEP}").isNotNull()
     step = F.greatest(f"l{STEP}", f"r{STEP}")
     if join.how != "inner":
         step = F.when(pair, step).otherwise(F.coalesce(f"l{_ALONE}", f"r{_ALONE}"))
     joined = joined.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
-    return finish(source, _select_pairs(joined, join), rows)
+    return finish_joined_rows(source, _select_pairs(joined, join), rows)
 
 
 def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:

@@ -94,13 +94,13 @@ def find_changed_rows(
         logs = bases
     else:
         orphans = _union_all(
-            _of_base(events, base_lineage, rows, "left_anti")
+            _select_derived_from(events, base_lineage, rows, "left_anti")
             for base_lineage, rows in zip(lineage, base_rows, strict=True)
         )
         orphans = keep(orphans.distinct())
         affected = [keep(rows) for rows in _find_affected(base_rows, orphans, gained, keys)]
         partners = (
-            _of_base(events, base_lineage, rows, "left_semi")
+            _select_derived_from(events, base_lineage, rows, "left_semi")
             for base_lineage, rows in zip(lineage, affected, strict=True)
         )
         affected_events = _union_all(
@@ -167,16 +167,18 @@ def _read_places(base: Log, keys: Sequence[str], steps: Steps) -> DataFrame:
     )
 
 
-def _of_base(events: DataFrame, lineage: Lineage, rows: DataFrame, how: str) -> DataFrame:
+def _select_derived_from(
+    events: DataFrame, lineage: Lineage, rows: DataFrame, join_type: str
+) -> DataFrame:
     """Return the events that were derived from some rows of a base.
 
-    With `how="left_anti"`, return the events that were derived from other rows of the base.
+    With `join_type="left_anti"`, return the events that were derived from other rows of the base.
     """
     arrival = F.col(lineage.arrival)
     position = F.col(lineage.position)
     same = (arrival == F.col(_ARRIVAL)) & (position == F.col(_POSITION))
     derived_rows = events.where(F.expr(lineage.base_condition) & arrival.isNotNull())
-    return derived_rows.join(rows.select(_ARRIVAL, _POSITION), same, how)
+    return derived_rows.join(rows.select(_ARRIVAL, _POSITION), same, join_type)
 
 
 def _find_affected(
@@ -196,7 +198,7 @@ def _find_affected(
     names = {name_helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
     equal = [column.eqNullSafe(F.col(name)) for name, column in names.items()]
     gained_rows = [
-        rows.limit(0) if places is None else rows.join(_base_places(places), _BASE, "left_semi")
+        rows.limit(0) if places is None else rows.join(_to_base_places(places), _BASE, "left_semi")
         for rows, places in zip(base_rows, gained, strict=True)
     ]
     if not keys:
@@ -228,7 +230,7 @@ def _to_event_places(rows: DataFrame) -> DataFrame:
     return rows.select(F.col(_ARRIVAL).alias("arrival"), F.col(_POSITION).alias("position"))
 
 
-def _base_places(rows: DataFrame) -> DataFrame:
+def _to_base_places(rows: DataFrame) -> DataFrame:
     return rows.select(F.col("arrival").alias(_ARRIVAL), F.col("position").alias(_POSITION))
 
 

@@ -54,12 +54,12 @@ def name_side(
         *(F.col(c).alias(f"{letter}{c}") for c in (STEP, TIME, ARRIVAL, POSITION, CORRELATION)),
         F.col(ROW).alias(letter),
         F.col(MARK).alias(f"{letter}{MARK}"),
-        reason_of(base, lateness).alias(f"{letter}{DEAD}"),
+        explain_absence(base, lateness).alias(f"{letter}{DEAD}"),
         *(column.alias(f"{letter}{name}") for name, column in more.items()),
     )
 
 
-def reason_of(base: Source, lateness: int | None) -> Column:
+def explain_absence(base: Source, lateness: int | None) -> Column:
     """Return the reason why a row of a base takes no part; null if the row takes part.
 
     Args:
@@ -73,7 +73,7 @@ def reason_of(base: Source, lateness: int | None) -> Column:
     return reason.when(F.col(TIME) < F.col(MARK) - F.lit(lateness), LATE)
 
 
-def taking_part(letter: str, rows: DataFrame) -> DataFrame:
+def select_taking_part(letter: str, rows: DataFrame) -> DataFrame:
     return rows.where(f"{letter}{DEAD} IS NULL")
 
 
@@ -92,7 +92,9 @@ def select_columns(join: Pairing) -> list[Column]:
     ]
 
 
-def finish(source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]) -> DataFrame:
+def finish_joined_rows(
+    source: DerivedSource, paired: DataFrame, sides: Mapping[str, DataFrame]
+) -> DataFrame:
     """Return the rows of a join, with the columns that `StepsToCompute.compute_rows` describes.
 
     New rows of the bases that take no part in the join are added as dead letters.

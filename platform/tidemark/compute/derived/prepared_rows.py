@@ -25,7 +25,7 @@ def prepared_rows(
     preparation = derivation.preparation
     before, through = steps.arrival_span(log.source.name)
     try:
-        plan_check.check(log, preparation)
+        plan_check.check_function(log, preparation)
         rows = call_function(log, preparation, log.read_events(before, through), before, through)
         _check_types(source, rows)
     except AnalysisException as error:

@@ -67,7 +67,7 @@ class StepsToCompute:
             or settles(derivation, self.logs, self.steps)
         )
 
-    def rows_to_read(self) -> int:
+    def estimate_rows_to_read(self) -> int:
         """Return about how many rows of event logs `compute_rows` reads."""
         derivation = self.source.derivation
         estimate_older = _OLDER.get(type(derivation))
@@ -86,7 +86,7 @@ class StepsToCompute:
         derivation = self.source.derivation
         return _BY_KIND[type(derivation)](self.source, derivation, self.logs, self.steps)
 
-    def prepare_following(self) -> None:
+    def store_versions(self) -> None:
         """Store the versions that later steps of an as-of join need.
 
         Later steps then do not read whole event logs. Only the ingest of the source may call this

@@ -22,7 +22,7 @@ def add_settling_step(
     rows: DataFrame,
     name: str,
     instant: Column,
-    before: int | None,
+    watermark_before: int | None,
     advances: Sequence[tuple[int, int]],
 ) -> DataFrame:
     """Return rows with the first step after which a base's watermark is greater than an instant.
@@ -37,7 +37,7 @@ def add_settling_step(
         advances: the watermarks that the base reaches in these steps, in order, each with the index
             of the step.
     """
-    advances_so_far = [*([] if before is None else [(before, -1)]), *advances]
+    advances_so_far = [*([] if watermark_before is None else [(watermark_before, -1)]), *advances]
     # The watermark of a source that has ended, INFINITY, must be greater than every instant.
     # `least` skips nulls, so nulls are excluded first.
     end = F.when(instant.isNotNull(), F.least(instant, F.lit(INFINITY - 1)))

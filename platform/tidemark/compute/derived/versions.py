@@ -25,7 +25,7 @@ from tidemark.compute.derived.base_rows import (
     TIME,
     read_between,
 )
-from tidemark.compute.derived.paired_rows import reason_of
+from tidemark.compute.derived.paired_rows import explain_absence
 from tidemark.define.derived.asof_join import AsOfJoin, AsOfSource
 from tidemark.engine.queries.planning import Planning
 from tidemark.store.event_log.log import Log
@@ -79,7 +79,7 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
     if arrived <= max(thresholds.SMALL_BATCH_ROWS, stored):
         return
     versions = read_between(right, steps, -1, taken, before, mark)
-    versions = versions.where(reason_of(right.source, join.lateness).isNull())
+    versions = versions.where(explain_absence(right.source, join.lateness).isNull())
     if before is not None:
         versions = versions.unionByName(_read_versions(source, right))
     newest = versions.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(

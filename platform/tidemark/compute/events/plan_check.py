@@ -77,12 +77,12 @@ class _Node:
         return self.text.split(" ", 1)[0]
 
     @property
-    def streams(self) -> bool:
+    def reads_stream(self) -> bool:
         """True if the operator is the stream, or reads the stream directly or indirectly."""
-        return self.text == f"SubqueryAlias {STREAM}" or any(c.streams for c in self.children)
+        return self.text == f"SubqueryAlias {STREAM}" or any(c.reads_stream for c in self.children)
 
 
-def check(log: Log, preparation: Preparation) -> None:
+def check_function(log: Log, preparation: Preparation) -> None:
     """Raise an error if the function does not work row by row."""
     rows = log.read_events(0, 0)
     if preparation.marked:
@@ -159,14 +159,14 @@ def _find_fault(node: _Node) -> str | None:
         return describe_nondeterministic_call(changing[1])
     if node.operator.startswith("Relation"):
         return "reads a table whose version is not recorded (declare it in the source's lookups)"
-    if node.streams and (fault := _find_operator_fault(node)):
+    if node.reads_stream and (fault := _find_operator_fault(node)):
         return fault
     return next((fault for c in node.children if (fault := _find_fault(c))), None)
 
 
 def _find_operator_fault(node: _Node) -> str | None:
     operator = node.operator
-    sides = [c.streams for c in node.children]
+    sides = [c.reads_stream for c in node.children]
     if operator not in _ALLOWED:
         return _FAULTS.get(operator, f"uses {operator} on the stream")
     if operator == "Union" and not all(sides):

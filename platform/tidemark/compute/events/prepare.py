@@ -25,27 +25,28 @@ from tidemark.store.event_log.log import Log
 def prepare_rows(
     log: Log,
     transform: WindowedTransform,
-    after: int,
-    through: int,
+    after_arrival: int,
+    last_arrival: int,
     start: int | None = None,
     end: int | None = None,
 ) -> DataFrame:
-    """Return the result of the transform's function for rows with `after` < arrival <= `through`.
+    """Return the result of the transform's function for the rows of some arrivals.
 
     Args:
+        after_arrival, last_arrival: only rows with `after_arrival` < arrival <= `last_arrival`.
         start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
     if transform.deduplicate is None:
-        rows = log.read_events(after, through, start, end)
+        rows = log.read_events(after_arrival, last_arrival, start, end)
     else:
-        rows = mark_duplicates(log, transform.deduplicate, after, through, start, end)
-    return call_function(log, transform.preparation, rows, after, through)
+        rows = mark_duplicates(log, transform.deduplicate, after_arrival, last_arrival, start, end)
+    return call_function(log, transform.preparation, rows, after_arrival, last_arrival)
 
 
 def call_function(
-    log: Log, preparation: Preparation, rows: DataFrame, after: int, through: int
+    log: Log, preparation: Preparation, rows: DataFrame, after_arrival: int, last_arrival: int
 ) -> DataFrame:
-    """Return the function's result for `rows`, which have `after` < arrival <= `through`.
+    """Return the function's result for rows with `after_arrival` < arrival <= `last_arrival`.
 
     The function gets its lookup tables in the versions that the arrivals recorded.
     """
@@ -55,7 +56,7 @@ def call_function(
     if not names:
         return preparation.prepare_rows(rows)
     parts: list[DataFrame] = []
-    for span in lookup_tables.recorded_versions(log, names, after, through):
+    for span in lookup_tables.recorded_versions(log, names, after_arrival, last_arrival):
         tables = {
             lookup: lookup_tables.read_lookup_table(
                 warehouse, source, lookup, span.versions[lookup]
@@ -74,28 +75,29 @@ _ORDER = ("arrival", "position")
 def mark_duplicates(
     log: Log,
     deduplicate: Deduplicate,
-    after: int,
-    through: int,
+    after_arrival: int,
+    last_arrival: int,
     start: int | None = None,
     end: int | None = None,
 ) -> DataFrame:
-    """Return the log's rows with `after` < arrival <= `through`; `MARK` is true for duplicates.
+    """Return the log's rows of some arrivals, with `MARK`, which is true for duplicates.
 
     Args:
+        after_arrival, last_arrival: only rows with `after_arrival` < arrival <= `last_arrival`.
         start, end: only events that happened in [start, end), in microseconds; None means no bound.
     """
     time = log.source.valid_event_time(F.unix_micros("arrived_at"))
     ids = [F.col(f"`{c}`") for c in deduplicate.by]
     rows = log.read_events(
-        after,
-        through,
+        after_arrival,
+        last_arrival,
         None if start is None else start - deduplicate.within,
         None if end is None else end + deduplicate.within,
     )
-    if after >= 0 and (span := log.read_event_time_range(after, through)):
+    if after_arrival >= 0 and (span := log.read_event_time_range(after_arrival, last_arrival)):
         oldest, newest = span
         earlier = log.read_events(
-            -1, after, oldest - deduplicate.within, newest + deduplicate.within + 1
+            -1, after_arrival, oldest - deduplicate.within, newest + deduplicate.within + 1
         )
         # Read only the needed columns, and only rows with one of the ids.
         needed = [*deduplicate.by, log.source.event_time, "arrived_at", *_ORDER]
@@ -113,7 +115,7 @@ def mark_duplicates(
     )
     first_event = F.min(F.struct(*_ORDER)).over(near_events)
     marked = rows.withColumn(MARK, has_key & (first_event < F.struct(*_ORDER)))
-    is_requested = F.col("arrival") > after
+    is_requested = F.col("arrival") > after_arrival
     if start is not None:
         is_requested = is_requested & (F.unix_micros(time) >= start)
     if end is not None:

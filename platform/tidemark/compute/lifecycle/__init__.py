@@ -6,13 +6,13 @@
 | sessions, which grow while a key keeps receiving events | `session`, which merges fragments |
 
 Both modules have the same functions from DataFrame to DataFrame; `aligned` documents them.
-`lifecycle` chooses the module for a transform's windows. `session` has further functions, which
-only sessions need; `run.compute` calls these directly.
+`choose_lifecycle` returns the module for a transform's windows. `session` has further functions,
+which only sessions need; `run.compute` calls these directly.
 """
 
 from tidemark.compute.lifecycle import aligned, session
 from tidemark.define.definition import Definition
 
 
-def lifecycle(transform: Definition):  # noqa: ANN201 (a module; type checkers infer which)
+def choose_lifecycle(transform: Definition):  # noqa: ANN201 (a module; type checkers infer which)
     return session if transform.window.merges else aligned

@@ -125,9 +125,9 @@ def _fragment_bounds() -> list[Column]:
     return [F.min("window_start").alias("window_start"), F.max("window_end").alias("window_end")]
 
 
-def _first_watermark(before: Column) -> Column:
+def _first_watermark(watermark: Column) -> Column:
     """Return the earliest of some watermarks; null, no watermark yet, is earlier than any other."""
-    return F.when(F.count(before) == F.count("*"), F.min(before)).alias(WATERMARK_BEFORE)
+    return F.when(F.count(watermark) == F.count("*"), F.min(watermark)).alias(WATERMARK_BEFORE)
 
 
 def _order_columns(fragments: DataFrame, transform: Definition) -> DataFrame:

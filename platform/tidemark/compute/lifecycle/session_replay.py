@@ -106,17 +106,17 @@ class _Session:
     published: list[Firing] = field(default_factory=list[Firing])
     is_absorbed: bool = False
 
-    def absorb(self, other: "_Session") -> None:
+    def absorb_session(self, absorbed: "_Session") -> None:
         """Merge another session, whose fragments arrived earlier, into this one."""
-        self.start, self.end = min(self.start, other.start), max(self.end, other.end)
+        self.start, self.end = min(self.start, absorbed.start), max(self.end, absorbed.end)
         # Append the shorter list to the longer; otherwise, each new fragment would copy a long
         # session.
-        shorter, longer = sorted((self.pending, other.pending), key=len)
+        shorter, longer = sorted((self.pending, absorbed.pending), key=len)
         longer += shorter
         self.pending = longer
-        self.pane = max(self.pane, other.pane)
-        self.published += other.published
-        other.is_absorbed = True
+        self.pane = max(self.pane, absorbed.pane)
+        self.published += absorbed.published
+        absorbed.is_absorbed = True
 
 
 class Replay:
@@ -135,7 +135,7 @@ class Replay:
         self._sessions: list[_Session] = []
         self._waiting: set[_Session] = set()
 
-    def through(self, arrival: int, watermark: int | None) -> list[Firing]:
+    def replay_through(self, arrival: int, watermark: int | None) -> list[Firing]:
         """Replay the fragments, and return all their firings in order.
 
         Args:
@@ -154,7 +154,7 @@ class Replay:
         self._pass_time(watermark, arrival)
         return self.firings
 
-    def live(self) -> set[Firing]:
+    def find_live_firings(self) -> set[Firing]:
         """Return the firings whose rows are current."""
         return {firing for session in self._sessions for firing in session.published}
 
@@ -206,7 +206,7 @@ class Replay:
         session = _Session(fragment.start, fragment.end, [index], index)
         touching = self._find_touching(fragment)
         for absorbed in self._sessions[touching]:
-            session.absorb(absorbed)
+            session.absorb_session(absorbed)
             self._waiting.discard(absorbed)
         self._sessions[touching] = [session]
         session.open = watermark is None or watermark < session.end

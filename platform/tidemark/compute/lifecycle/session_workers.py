@@ -176,8 +176,8 @@ class _Planner:
         self, facts: list[Row], arrival: int, watermark: int | None
     ) -> list[tuple[object, ...]]:
         replay = Replay([Fragment(*times) for times in facts], self.trigger, self.lateness)
-        firings = replay.through(arrival, watermark)
-        live = replay.live()
+        firings = replay.replay_through(arrival, watermark)
+        live = replay.find_live_firings()
         current = {(firing.start, firing.end) for firing in live}
         entries: list[tuple[object, ...]] = []
         for firing in firings:

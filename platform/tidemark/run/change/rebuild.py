@@ -1,10 +1,11 @@
 """Rebuilds: build the tables of a changed definition in parallel, then swap them in.
 
-`rebuild` counts all arrivals with the definition in the code, by ordinary runs. It writes to
+`rebuild_tables` counts all arrivals with the definition in the code, by ordinary runs. It writes to
 separate tables under the name `<asset>__rebuild`; the asset itself continues with its earlier
-definition. `promote` processes the arrivals since the rebuild, and swaps the tables (`swap`). A
-stream with the earlier definition then ends itself. `roll_back` swaps again, to the tables as they
-were before the promotion. `discard` deletes the rebuilt tables and the backup.
+definition. `promote_tables` processes the arrivals since the rebuild, and swaps the tables
+(`swap`). A stream with the earlier definition then ends itself. `roll_back` swaps again, to the
+tables as they were before the promotion. `discard_tables` deletes the rebuilt tables and the
+backup.
 """
 
 import time
@@ -68,7 +69,7 @@ def side_definition(
     return base_transform(transform).with_side_tables(name)
 
 
-def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
+def rebuild_tables(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     """Build an asset's tables with the definition in the code, separate from the existing ones.
 
     If tables were already rebuilt with this definition, process only the arrivals since then.
@@ -96,7 +97,9 @@ def rebuild(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
     )
 
 
-def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = True) -> RunFacts:
+def promote_tables(
+    warehouse: Warehouse, transform: Definition, *, keep_backup: bool = True
+) -> RunFacts:
     """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
 
     Args:
@@ -119,7 +122,7 @@ def promote(warehouse: Warehouse, transform: Definition, *, keep_backup: bool = 
         ):
             # The promotion is already committed, perhaps by a process that was killed. Keep its
             # backup.
-            return swap.finish(asset, newest_commit)
+            return swap.finish_swap(asset, newest_commit)
         if not _is_continuable(warehouse, side):
             raise DataError(
                 f"There is nothing to promote: no tables were rebuilt with the definition of "
@@ -184,7 +187,7 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
     raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
 
 
-def discard(warehouse: Warehouse, transform: Definition) -> list[str]:
+def discard_tables(warehouse: Warehouse, transform: Definition) -> list[str]:
     """Delete rebuilt tables that were not promoted, and the last promotion's backup.
 
     Return the names of the deleted tables.
@@ -226,7 +229,7 @@ def _unpublished_error(transform: Definition, newest_commit: StateCommit) -> Dat
 
 def _store_and_finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
     state = commit_info.taken[asset.transform.state_table]
-    return swap.finish(asset, swap.store(asset, commit_info, state))
+    return swap.finish_swap(asset, swap.store_swap(asset, commit_info, state))
 
 
 def _rename_tables(
@@ -272,7 +275,7 @@ def _wait_until_published(asset: Asset) -> StateCommit:
     deadline = time.monotonic() + _PUBLISH_WAIT_SECONDS
     newest_commit = asset.state.read_last_commit()
     if isinstance(newest_commit, TableSwap) and not _is_published(asset, newest_commit):
-        swap.finish(asset, newest_commit)
+        swap.finish_swap(asset, newest_commit)
     while not _is_published(asset, newest_commit) and time.monotonic() < deadline:
         time.sleep(0.05)
         newest_commit = asset.state.read_last_commit()

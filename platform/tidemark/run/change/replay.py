@@ -85,7 +85,7 @@ def _find_arrival_since(log: Log, instant: int) -> int | None:
     return None
 
 
-def replay(warehouse: Warehouse, transform: Definition, first_arrival: int) -> ReplayResult:
+def replay_windows(warehouse: Warehouse, transform: Definition, first_arrival: int) -> ReplayResult:
     """Recompute and replace the windows that hold an event of an arrival or of a later one.
 
     New arrivals are processed first. A replay excludes too-late events, as a stream does. If a
@@ -98,7 +98,7 @@ def replay(warehouse: Warehouse, transform: Definition, first_arrival: int) -> R
 def replay_to_side_tables(
     warehouse: Warehouse, transform: Definition, first_arrival: int, name: str
 ) -> ReplayResult:
-    """Compute the windows that `replay` would replace, and write them to separate tables.
+    """Compute the windows that `replay_windows` would replace, and write them to separate tables.
 
     The separate tables are recreated each time. If the windows are sessions, all sessions are
     computed, because a session may cross any bound.

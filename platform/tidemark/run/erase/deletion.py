@@ -95,7 +95,7 @@ def remove_copies(warehouse: Warehouse, source: Source, definitions: Sequence[De
         last = asset.state.read_last_commit()
         if isinstance(last, TableSwap) and asset.published_commit_number() < last.commit_number:
             # It still needs the rebuilt tables.
-            swap.finish(asset, last)
+            swap.finish_swap(asset, last)
         if last.promoted > asset.state.newest_forgotten_backup():
             asset.state.forget_backup(last.promoted)
     for table in list_copies(warehouse, source):

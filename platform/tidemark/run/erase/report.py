@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import format_instant
 from tidemark.compute.affected.by_erasure import find_windows_with_events
-from tidemark.compute.rollups import holding_ranges
+from tidemark.compute.rollups import find_holding_ranges
 from tidemark.define.definition import Definition
 from tidemark.define.source import Source
 from tidemark.run.erase.search import SearchResult
@@ -163,7 +163,7 @@ def _list_recomputed_tables(
     affected = list[_AffectedTable]()
     for table in definition.own_tables:
         if warehouse.has_table(table):
-            in_ranges = InRanges("window_start", holding_ranges(definition, ranges))
+            in_ranges = InRanges("window_start", find_holding_ranges(definition, ranges))
             rows = warehouse.load_rows(table, in_ranges, columns=["window_start"])
             affected.append(_AffectedTable(table, rows.num_rows, "recomputed"))
     return affected

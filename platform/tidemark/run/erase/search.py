@@ -13,7 +13,7 @@ from tidemark.compute.affected.by_erasure import PLACE
 from tidemark.compute.derived.lost_rows import ChangedRows, find_changed_rows
 from tidemark.compute.derived.rows import read_steps
 from tidemark.compute.materialize import TempTables
-from tidemark.compute.rollups import holding_ranges
+from tidemark.compute.rollups import find_holding_ranges
 from tidemark.define import tables as tables_of
 from tidemark.define.definition import Definition
 from tidemark.define.derived.chain import FIRST
@@ -227,7 +227,7 @@ def _find_rows_of_windows(
     ranges = base_result.erasure.windows.get(asset.rolled_up_name or asset.name)
     in_ranges = "false"
     if ranges is not None:
-        in_ranges = InRanges(FIRST, holding_ranges(asset, ranges)).to_sql()
+        in_ranges = InRanges(FIRST, find_holding_ranges(asset, ranges)).to_sql()
     lost = rows.where(in_ranges).select(PLACE)
     letters = log.warehouse.read_frame(log.source.dead_letters_table).where("false")
     return ChangedRows(

@@ -136,23 +136,23 @@ def check_parity(
     Exit with code 1 if a window differs, or if one is quarantined because of a fault of Tidemark.
     """
     from tidemark.verify import record
-    from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, remedy
-    from tidemark.verify.parity import parity
+    from tidemark.verify.integrity_checks import FAULT_TEXT, INTEGRITY_CHECKS, describe_remedy
+    from tidemark.verify.parity import check_parity
     from tidemark_streaming.cli.inspection.parity import print_report
 
     windows = "all windows" if start is None else "quarantined windows"
     with report_step(f"parity: compare {windows} with a bounded computation") as work:
-        report = parity(store, transform, start, end)
+        report = check_parity(store, transform, start, end)
         work.note = format_count(report.windows, "row")
-    record.append(store, report, start, end)
+    record.record_comparison(store, report, start, end)
     print_report(report)
     faults = sorted(INTEGRITY_CHECKS & report.quarantined_by.keys())
     if faults:
         print_error(
             f"'{transform.name}' has quarantined windows that fail {' and '.join(faults)}. This is "
-            f"{FAULT_TEXT}: {remedy(transform)}"
+            f"{FAULT_TEXT}: {describe_remedy(transform)}"
         )
-    if faults or not report.equal:
+    if faults or not report.is_equal:
         raise typer.Exit(1)
 
 

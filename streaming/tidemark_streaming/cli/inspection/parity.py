@@ -50,7 +50,7 @@ def compare_tables(
     from tidemark.store.asset import Asset
     from tidemark.store.log_rewrite import wait_for_rewrite
     from tidemark.verify import record
-    from tidemark.verify.parity import parity
+    from tidemark.verify.parity import check_parity
 
     first, last = parse_range(begin, end)
     home = Home()
@@ -66,7 +66,7 @@ def compare_tables(
     with report_step(f"parity {asset}") as work:
         wait_for_rewrite(store, transform.source)
         compared = Asset(store, transform)
-        report = parity(store, transform, start, stop)
+        report = check_parity(store, transform, start, stop)
         work.note = format_count(report.windows, "row")
         if report.windows == 0:
             where = "" if start is None and stop is None else " in that range"
@@ -74,26 +74,26 @@ def compare_tables(
                 f"Nothing to compare: neither the event log nor the published table of '{asset}' "
                 f"has a window{where}."
             )
-        record.append(store, report, start, stop, epoch=compared.start_epoch)
+        record.record_comparison(store, report, start, stop, epoch=compared.start_epoch)
     return Output(
-        {"equal": report.equal, **asdict(report)},
+        {"equal": report.is_equal, **asdict(report)},
         lambda: print_report(report, limit),
-        None if report.equal else typer.Exit(1),
+        None if report.is_equal else typer.Exit(1),
     )
 
 
 def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Output:
     from tidemark.store.log_rewrite import wait_for_rewrite
-    from tidemark.verify.derived_parity import derived_parity
+    from tidemark.verify.derived_parity import check_derived_parity
 
     store = home.open_warehouse()
     with report_step(f"parity {source.name}") as work:
         wait_for_rewrite(store, source)
-        report = derived_parity(store, source)
+        report = check_derived_parity(store, source)
         work.note = format_count(report.rows, "row")
 
     def show() -> None:
-        if report.equal:
+        if report.is_equal:
             result_console().print(
                 f"[green]equal[/]: {format_count(report.rows, 'row')} of '{source.name}', compared "
                 f"with one pass over its bases through arrival {report.as_of:,}."
@@ -105,13 +105,13 @@ def _compare_with_bases(home: Home, source: "DerivedSource", limit: int) -> Outp
         more = report.missing + report.extra - limit
         print_table(("kind", "arrival", "row", "reason"), rows, title, more=more)
 
-    data = {"equal": report.equal, **asdict(report)}
-    return Output(data, show, None if report.equal else typer.Exit(1))
+    data = {"equal": report.is_equal, **asdict(report)}
+    return Output(data, show, None if report.is_equal else typer.Exit(1))
 
 
 def print_report(report: "ParityReport", limit: int = 20) -> None:
     """Print the result of a comparison, with at most `limit` differences."""
-    if report.equal:
+    if report.is_equal:
         result_console().print(
             f"[green]equal[/]: {format_count(report.windows, 'row')} of '{report.asset}', compared "
             f"with a bounded computation through arrival {report.as_of:,}."

@@ -136,7 +136,7 @@ def release_windows(
     from tidemark.quality import quarantine
 
     return _apply_decision(
-        asset, "release", quarantine.release, (begin, end), key, has_no_choice=all_windows
+        asset, "release", quarantine.release_windows, (begin, end), key, has_no_choice=all_windows
     )
 
 
@@ -156,7 +156,7 @@ def discard_windows(
     from tidemark.quality import quarantine
 
     return _apply_decision(
-        asset, "discard", quarantine.discard, (begin, end), key, has_no_choice=all_windows
+        asset, "discard", quarantine.discard_windows, (begin, end), key, has_no_choice=all_windows
     )
 
 

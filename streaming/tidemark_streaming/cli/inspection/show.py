@@ -120,7 +120,7 @@ def _read_asset(
     existing = list(tables.column_types(table))
     if not existing:
         message_console().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
-    Choice(keys=keys).check(transform)
+    Choice(keys=keys).check_keys(transform)
     with_keys = key_condition(keys, tables.column_types(table), asset) if existing else None
     chosen = _combine_conditions(choice, "window_start", with_keys)
     order_column = "arrival" if late else "window_start"

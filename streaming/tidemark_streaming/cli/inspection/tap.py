@@ -109,7 +109,7 @@ def tap_rows(
 
 
 def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
-    from tidemark.verify.tap import find_step, list_steps, tap
+    from tidemark.verify.tap import find_step, list_steps, tap_step
 
     if choice.step is None:
         steps = {step.name: step.meaning for step in list_steps(transform)}
@@ -121,7 +121,7 @@ def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
     store = home.open_warehouse()
     with suppress(*([KeyboardInterrupt] if choice.following else [])):
         for row in runs:
-            result = tap(store, transform, step, row["commit_number"], choice.limit)
+            result = tap_step(store, transform, step, row["commit_number"], choice.limit)
             if choice.json:
                 commit = {"run": row["run"], "commit_number": row["commit_number"]}
                 _print_json_lines(commit, step.name, result.rows)

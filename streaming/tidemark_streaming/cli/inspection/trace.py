@@ -118,9 +118,9 @@ def _follow_events(
     waiting = [*events]
     while waiting and len(reached) <= _MOST:
         event = waiting.pop(0)
-        if event.place in reached:
+        if event.identity in reached:
             continue
-        reached[event.place] = event
+        reached[event.identity] = event
         for source in domains.derived_from(named[event.source]):
             waiting += islice(trace.find_derived(store, source, event), _MOST + 1)
     return [*reached.values()]

@@ -59,13 +59,15 @@ def show_changes(
     with report_step(f"compare definitions of {asset}") as work:
         result = verify.compute_changes(store, transform, start, stop, max_listed=most)
         work.note = f"{format_count(result.windows, 'row')} compared" if result.windows else ""
-    return Output({"same": result.same, **asdict(result)}, lambda: _print_changes(result))
+    return Output(
+        {"same": result.has_same_definition, **asdict(result)}, lambda: _print_changes(result)
+    )
 
 
 def _print_changes(result: "Changes") -> None:
     from tidemark.verify.changes import EFFECT_TEXTS
 
-    if result.same:
+    if result.has_same_definition:
         result_console().print(
             f"[green]the same[/]: the tables of '{result.asset}' were made by the definition in "
             "the code."
@@ -87,7 +89,7 @@ def _print_changes(result: "Changes") -> None:
         return
     result_console().print(
         f"Of {format_count(result.windows, 'row')} through arrival {result.as_of:,}: "
-        f"{result.kinds}."
+        f"{result.row_counts_text}."
     )
     if result.earliest is not None:
         result_console().print(f"Their windows start from {result.earliest} to {result.latest}.")
@@ -156,17 +158,17 @@ def rebuild_tables(
     store = home.open_warehouse(validates=True)
     if discard:
         with report_step(f"discard rebuilt tables of {asset}") as work:
-            tables = run.discard(store, transform)
+            tables = run.discard_tables(store, transform)
             work.note = format_count(len(tables), "table")
         return Output({"asset": asset, "discarded": tables}, lambda: None)
     if not promote and not rollback:
         with report_step(f"rebuild {asset}") as work:
-            status = run.rebuild(store, transform)
+            status = run.rebuild_tables(store, transform)
             work.note = format_count(status.windows, "window")
         return Output(asdict(status), lambda: _print_rebuilt(status))
     with report_step(f"{'promote' if promote else 'roll back'} {asset}") as work:
         if promote:
-            facts = run.promote(store, transform, keep_backup=keep_backup)
+            facts = run.promote_tables(store, transform, keep_backup=keep_backup)
         else:
             facts = run.roll_back(store, transform)
         work.note = format_count(facts.windows, "window")

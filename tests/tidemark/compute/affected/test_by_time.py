@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.data.support import PER_MINUTE
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute.affected.by_time import can_change, passed_ends
+from tidemark.compute.affected.by_time import can_change, find_passed_ends
 from tidemark.define.transform import WindowedTransform
 from tidemark.define.triggers.trigger import Every, Trigger
 from tidemark.define.windows import Calendar, Session, Tumbling
@@ -129,10 +129,10 @@ def test_the_end_of_the_source_always_needs_a_run() -> None:
 
 def test_the_lateness_does_not_reach_back_beyond_the_first_instant() -> None:
     transform = replace(PER_MINUTE, allowed_lateness=INFINITY)
-    ranges = passed_ends(transform, of(None), of(5))
+    ranges = find_passed_ends(transform, of(None), of(5))
     assert ranges == ((BEGINNING, 6),)
-    assert passed_ends(transform, of(5), of(5)) == ()
-    assert passed_ends(transform, of(None), of(None)) == ()
+    assert find_passed_ends(transform, of(5), of(5)) == ()
+    assert find_passed_ends(transform, of(None), of(None)) == ()
 
 
 ROLLED_UP = [("incremental", "own"), ("rollup", "own+theirs")]

@@ -35,7 +35,7 @@ from tidemark.store.lineage import StaleError
 from tidemark.store.upkeep import maintenance
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.changes import compute_changes
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 ARRIVALS = some_arrivals(count=8)
 STEPS = ("state", "late", "quarantine", "panes", "published", "ledger")
@@ -73,15 +73,15 @@ def test_a_stream_continues_during_a_rebuild_and_ends_at_promotion(
     warehouse: Warehouse,
 ) -> None:
     ran(warehouse)
-    made = work.rebuild(warehouse, WIDER)
+    made = work.rebuild_tables(warehouse, WIDER)
     assert (made.through, made.current) == (3, 3)
     assert "per_minute__rebuild" in made.tables
     # The asset's own tables are unchanged, and its stream processes new arrivals.
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     assert incremental(warehouse, PER_MINUTE, pinned_definition=True) is not None
     before = warehouse.newest_version(PER_MINUTE.published_table)
-    done = work.promote(warehouse, WIDER)
+    done = work.promote_tables(warehouse, WIDER)
     assert warehouse.newest_version(PER_MINUTE.published_table) == before + 1
     assert (done.mode, done.through_arrival) == ("promotion", 5)
     assert not warehouse.has_table(made.tables[0])
@@ -89,16 +89,16 @@ def test_a_stream_continues_during_a_rebuild_and_ends_at_promotion(
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     ingest(warehouse, READINGS, ARRIVALS[6:])
     assert incremental(warehouse, WIDER, pinned_definition=True) is not None
-    assert parity(warehouse, WIDER).equal
-    assert compute_changes(warehouse, WIDER).same
+    assert check_parity(warehouse, WIDER).is_equal
+    assert compute_changes(warehouse, WIDER).has_same_definition
 
 
 def test_a_promotion_gives_the_same_rows_as_a_backfill(warehouse: Warehouse) -> None:
     ran(warehouse)
     other = renamed(WIDER, "other")
     backfill(warehouse, other)
-    work.rebuild(warehouse, WIDER)
-    work.promote(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
+    work.promote_tables(warehouse, WIDER)
     assert rows(warehouse) == rows(warehouse, other.published_table)
     assert rows(warehouse, PER_MINUTE.late_table) == rows(warehouse, other.late_table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
@@ -114,8 +114,8 @@ def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
 ) -> None:
     ran(warehouse)
     there = rows(warehouse), rows(warehouse, PER_MINUTE.late_table)
-    work.rebuild(warehouse, WIDER)
-    work.promote(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
+    work.promote_tables(warehouse, WIDER)
     ingest(warehouse, READINGS, ARRIVALS[4:6], ends=False)
     incremental(warehouse, WIDER)
     before = warehouse.newest_version(PER_MINUTE.published_table)
@@ -128,7 +128,7 @@ def test_a_rollback_is_one_commit_and_the_earlier_definition_continues(
     ingest(warehouse, READINGS, ARRIVALS[6:])
     incremental(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
     with pytest.raises(DataError, match="no backup to restore: only `tidemark rebuild"):
         work.roll_back(warehouse, WIDER)
 
@@ -140,20 +140,20 @@ def test_no_other_definition_takes_over_after_a_rollback(warehouse: Warehouse) -
     """Not even a definition with which runs could otherwise continue."""
     ran(warehouse)
     later = replace(PER_MINUTE, function=filtered_by_nothing)
-    work.rebuild(warehouse, later)
-    work.promote(warehouse, later)
+    work.rebuild_tables(warehouse, later)
+    work.promote_tables(warehouse, later)
     work.roll_back(warehouse, later)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     with pytest.raises(StaleError, match="made by another definition"):
         incremental(warehouse, later)
     incremental(warehouse, PER_MINUTE)
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 def rebuilt(warehouse: Warehouse) -> tuple[object, object]:
     """Rebuild an asset that has run. Return its rows and those of the side table."""
     ran(warehouse)
-    work.rebuild(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
     return rows(warehouse), rows(warehouse, work.side_definition(WIDER).published_table)
 
 
@@ -166,13 +166,13 @@ def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
     old, new = rebuilt(warehouse)
     assert dies(_DYING, engine, warehouse, where, "promote")
     assert rows(warehouse) == (new if where == "ledger" else old)
-    done = work.promote(warehouse, WIDER)
+    done = work.promote_tables(warehouse, WIDER)
     assert rows(warehouse) == new
     assert Asset(warehouse, WIDER).published_commit_number() == done.commit_number == 1
     assert not warehouse.has_table(work.side_definition(WIDER).published_table)
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, WIDER)
-    assert parity(warehouse, WIDER).equal
+    assert check_parity(warehouse, WIDER).is_equal
     # A rollback restores the earlier rows, however often the promotion was requested.
     work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old
@@ -196,7 +196,7 @@ def test_a_run_completes_a_killed_promotion_or_rollback(
     assert rows(warehouse) == old
     ingest(warehouse, READINGS, ARRIVALS[4:])
     incremental(warehouse, PER_MINUTE)
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 @pytest.mark.nightly
@@ -205,8 +205,8 @@ def test_a_promotion_includes_commits_made_just_before_it(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran(warehouse)
-    work.rebuild(warehouse, WIDER)
-    store, more = swap.store, [ARRIVALS[4:5], ARRIVALS[5:6]]
+    work.rebuild_tables(warehouse, WIDER)
+    store, more = swap.store_swap, [ARRIVALS[4:5], ARRIVALS[5:6]]
 
     def later(*given: Any) -> Any:  # noqa: ANN401 (passed on)
         if more:
@@ -214,11 +214,11 @@ def test_a_promotion_includes_commits_made_just_before_it(
             incremental(warehouse, PER_MINUTE, pinned_definition=True)
         return store(*given)
 
-    monkeypatch.setattr(swap, "store", later)
-    done = work.promote(warehouse, WIDER)
+    monkeypatch.setattr(swap, "store_swap", later)
+    done = work.promote_tables(warehouse, WIDER)
     assert not more
     assert done.through_arrival == 5
-    assert parity(warehouse, WIDER).equal
+    assert check_parity(warehouse, WIDER).is_equal
 
 
 def test_the_change_feed_contains_the_changes_of_a_promotion(warehouse: Warehouse) -> None:
@@ -226,8 +226,8 @@ def test_the_change_feed_contains_the_changes_of_a_promotion(warehouse: Warehous
     now = replace(PER_MINUTE, allowed_lateness=0)
     old = rows(warehouse)
     since = warehouse.newest_version(PER_MINUTE.published_table)
-    work.rebuild(warehouse, now)
-    work.promote(warehouse, now)
+    work.rebuild_tables(warehouse, now)
+    work.promote_tables(warehouse, now)
     feed = warehouse.read_change_feed(PER_MINUTE.published_table, since)
     feed = feed.groupBy("_change_type").agg(F.sum("n").alias("n")).collect()
     assert {r[0]: r[1] for r in feed} == {
@@ -243,11 +243,11 @@ def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
     ran(warehouse)
     fives = rollup(of=PER_MINUTE, window=Tumbling("6 minutes"), name="sixes")
     incremental(warehouse, fives)
-    work.rebuild(warehouse, WIDER)
-    work.promote(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
+    work.promote_tables(warehouse, WIDER)
     now = rollup(of=WIDER, window=Tumbling("6 minutes"), name="sixes")
     incremental(warehouse, now)
-    assert parity(warehouse, now).equal
+    assert check_parity(warehouse, now).is_equal
 
 
 # Many runs.
@@ -256,17 +256,17 @@ def test_a_roll_up_follows_a_promotion(warehouse: Warehouse) -> None:
 def test_quarantined_windows_and_panes_are_promoted_too(warehouse: Warehouse) -> None:
     few = replace(PER_MINUTE, accumulation="discarding", expectations=(between("n", 0, 3),))
     ran(warehouse)
-    work.rebuild(warehouse, few)
-    work.promote(warehouse, few)
+    work.rebuild_tables(warehouse, few)
+    work.promote_tables(warehouse, few)
     withheld = rows(warehouse, few.quarantine_table)
     assert withheld
     assert all(row["n"] > 3 for row in withheld)
     assert sum(r["n"] for r in rows(warehouse, few.panes_table)) > 0
-    assert parity(warehouse, few).equal
+    assert check_parity(warehouse, few).is_equal
     work.roll_back(warehouse, few)
     assert rows(warehouse, few.quarantine_table) == []
     assert rows(warehouse, few.panes_table) == []
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 # Many runs.
@@ -277,38 +277,38 @@ def test_maintenance_keeps_the_backup_until_it_is_discarded(
 ) -> None:
     ran(warehouse)
     old = rows(warehouse)
-    work.rebuild(warehouse, WIDER)
-    work.promote(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
+    work.promote_tables(warehouse, WIDER)
     for _ in maintenance.maintain_tables(warehouse, retention=0):
         pass
     work.roll_back(warehouse, WIDER)
     assert rows(warehouse) == old
-    work.rebuild(warehouse, WIDER)
-    work.promote(warehouse, WIDER)
-    assert work.discard(warehouse, WIDER) == []
+    work.rebuild_tables(warehouse, WIDER)
+    work.promote_tables(warehouse, WIDER)
+    assert work.discard_tables(warehouse, WIDER) == []
     with pytest.raises(
         DataError, match="no backup to restore: the backup of its last promotion was discarded"
     ):
         work.roll_back(warehouse, WIDER)
 
 
-@pytest.mark.parametrize("act", [work.promote, work.roll_back])
+@pytest.mark.parametrize("act", [work.promote_tables, work.roll_back])
 def test_a_promotion_or_rollback_without_a_rebuild_is_refused(
     warehouse: Warehouse, act: Callable[[Warehouse, WindowedTransform], object]
 ) -> None:
     ran(warehouse)
     with pytest.raises(DataError, match=r"nothing to promote|no backup to restore"):
         act(warehouse, WIDER)
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 @pytest.mark.nightly
 @pytest.mark.slow
 def test_a_rebuild_follows_a_second_definition_change(warehouse: Warehouse) -> None:
     ran(warehouse)
-    work.rebuild(warehouse, WIDER)
+    work.rebuild_tables(warehouse, WIDER)
     with pytest.raises(DataError, match="nothing to promote"):
-        work.promote(warehouse, replace(WIDER, keys=()))
-    work.rebuild(warehouse, replace(WIDER, keys=()))
-    work.promote(warehouse, replace(WIDER, keys=()))
-    assert parity(warehouse, replace(WIDER, keys=())).equal
+        work.promote_tables(warehouse, replace(WIDER, keys=()))
+    work.rebuild_tables(warehouse, replace(WIDER, keys=()))
+    work.promote_tables(warehouse, replace(WIDER, keys=()))
+    assert check_parity(warehouse, replace(WIDER, keys=())).is_equal

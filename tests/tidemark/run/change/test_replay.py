@@ -30,7 +30,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.event_log.log import Log
 from tidemark.store.lineage import StaleError
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 ARRIVALS = some_arrivals(count=7, size=24)
 SINCE = 4
@@ -55,7 +55,7 @@ def test_a_replay_recomputes_only_windows_of_its_arrivals(warehouse: Warehouse) 
     versions = [
         warehouse.newest_version(t) for t in (PER_MINUTE.published_table, PER_MINUTE.state_table)
     ]
-    done = work.replay(warehouse, mended, SINCE)
+    done = work.replay_windows(warehouse, mended, SINCE)
     assert done.facts is not None
     assert (done.table, done.through) == ("per_minute", len(ARRIVALS))
     now = [
@@ -71,8 +71,8 @@ def test_a_replay_recomputes_only_windows_of_its_arrivals(warehouse: Warehouse) 
         assert row["most"] == before[window]["most"] / (2 if half else 1), window
         assert row["n"] == before[window]["n"]
     # A replay of all arrivals gives the results of the definition.
-    work.replay(warehouse, mended, 0)
-    assert parity(warehouse, mended).equal
+    work.replay_windows(warehouse, mended, 0)
+    assert check_parity(warehouse, mended).is_equal
 
 
 # Many runs.
@@ -87,13 +87,13 @@ def test_parity_holds_after_replays_next_to_a_stream(warehouse: Warehouse, windo
     ingest(warehouse, READINGS, ARRIVALS[:5], ends=False)
     incremental(warehouse, asset, limit=3)
     # Arrivals that no run had read yet are included, and count once.
-    assert work.replay(warehouse, asset, 3).through == 4
-    assert parity(warehouse, asset).equal
+    assert work.replay_windows(warehouse, asset, 3).through == 4
+    assert check_parity(warehouse, asset).is_equal
     ingest(warehouse, READINGS, ARRIVALS[5:])
     incremental(warehouse, asset, pinned_definition=True)
     side = work.replay_to_side_tables(warehouse, asset, SINCE, "tried")
     assert side.facts is not None
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
     theirs = rows(warehouse, side.table)
     assert theirs
     mine = rows(warehouse, asset.published_table)
@@ -121,9 +121,9 @@ def test_a_replay_to_side_tables_changes_no_other_table(warehouse: Warehouse) ->
     side = work.replay_to_side_tables(warehouse, WIDER, SINCE, "tried")
     assert [warehouse.newest_version(table) for table in own] == before
     assert side.windows == len(rows(warehouse, "per_minute__tried")) > 0
-    assert parity(warehouse, work.side_definition(WIDER, "tried"), *span(warehouse)).equal
+    assert check_parity(warehouse, work.side_definition(WIDER, "tried"), *span(warehouse)).is_equal
     with pytest.raises(StaleError, match="made by another definition"):
-        work.replay(warehouse, WIDER, SINCE)
+        work.replay_windows(warehouse, WIDER, SINCE)
     assert [warehouse.newest_version(table) for table in own] == before
     for name in ("rebuild", "Tried", "a b"):
         with pytest.raises(DefinitionError, match="A replay can't go into"):
@@ -150,11 +150,11 @@ def test_a_replay_starts_at_an_arrival_or_an_instant(warehouse: Warehouse) -> No
         work.find_first_arrival(log, 1, T0)
     whole = rollup(of=PER_MINUTE, name="whole", window=Tumbling("5 minutes"))
     with pytest.raises(DefinitionError, match="replay 'per_minute', then run 'whole'"):
-        work.replay(warehouse, whole, 0)
+        work.replay_windows(warehouse, whole, 0)
     with pytest.raises(DefinitionError, match="replay 'per_minute', then run 'whole'"):
         work.replay_to_side_tables(warehouse, whole, 0, "tried")
     ingest(warehouse, READINGS, [])
-    assert work.replay(warehouse, PER_MINUTE, 3).facts is None
+    assert work.replay_windows(warehouse, PER_MINUTE, 3).facts is None
 
 
 _DYING = """
@@ -180,7 +180,7 @@ def test_a_killed_replay_counts_nothing_twice(
     ingest(warehouse, READINGS, ARRIVALS)
     incremental(warehouse, PER_MINUTE)
     assert dies(_DYING, engine, warehouse, where, "replay_to_side_tables", "tried")
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
     side = work.replay_to_side_tables(warehouse, PER_MINUTE, SINCE, "tried")
     assert side.windows == len(rows(warehouse, side.table))
     assert dies(_DYING, engine, warehouse, where, "replay")
@@ -193,5 +193,5 @@ def test_a_killed_replay_counts_nothing_twice(
         == (0 if where == "state" else 1)
     )
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
-    work.replay(warehouse, PER_MINUTE, SINCE)
+    work.replay_windows(warehouse, PER_MINUTE, SINCE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)

@@ -33,7 +33,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.maintenance import purge_old_files
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 ANN = "ann-who-leaves"
 KEYED = renamed(PER_MINUTE, "keyed")
@@ -90,7 +90,7 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
     assert look.id is None
     assert {p.table for p in did.places} >= {"keyed", "keyed_late", "plain", "plain_state"}
     assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
-    assert all(parity(warehouse, asset).equal for asset in EVERY)
+    assert all(check_parity(warehouse, asset).is_equal for asset in EVERY)
     # The other event alone is too few: its window is quarantined, and no row is published.
     rows = warehouse.load_rows("plain").to_pylist()
     assert [r["n"] for r in rows if r["window_start"] == first["window_start"]] == []
@@ -119,7 +119,7 @@ def test_no_file_contains_erased_events(warehouse: Warehouse) -> None:
     assert (again.events, again.id, again.places) == (0, None, [])
     list(purge_old_files(warehouse, list_tables(READINGS, EVERY), did.at))
     assert found(place, ANN) == []
-    assert all(parity(warehouse, asset).equal for asset in EVERY)
+    assert all(check_parity(warehouse, asset).is_equal for asset in EVERY)
     run_all(warehouse, KEYED)
     assert published(warehouse, KEYED) == reference(ARRIVALS, left_out=HERS)
 
@@ -144,7 +144,7 @@ def test_a_killed_erasure_is_completed_by_the_next(
     done = erase_events(shared, READINGS, [asset], where)
     resumed = point != "erasure"
     assert (done.resumed, done.events) == (int(resumed), 0 if resumed else len(HERS))
-    assert parity(shared, asset).equal
+    assert check_parity(shared, asset).is_equal
     assert erasures.find_unfinished(shared, READINGS) == []
 
 

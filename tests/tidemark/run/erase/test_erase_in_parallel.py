@@ -44,7 +44,7 @@ from tidemark.store.state import State
 from tidemark.store.upkeep import erasures
 from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 from tidemark_streaming.streams import continuous
 
 # Many runs, rebuilds and erasures for each test.
@@ -141,7 +141,7 @@ def replay_aside(warehouse: Warehouse, asset: Definition) -> None:
 
 
 def rebuild_wider(warehouse: Warehouse, asset: Definition) -> None:
-    rebuild.rebuild(warehouse, replace(asset, expectations=WIDER.expectations))
+    rebuild.rebuild_tables(warehouse, replace(asset, expectations=WIDER.expectations))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_an_erasure_during_a_first_run(
     way(warehouse, asset)
     assert erasing.done
     assert hers(warehouse) == []
-    assert parity(warehouse, asset).equal
+    assert check_parity(warehouse, asset).is_equal
     if asset is PER_MINUTE:
         assert published(warehouse, PER_MINUTE) == LEFT
 
@@ -207,7 +207,7 @@ def test_an_erasure_during_a_later_run(
     assert erasing.done
     assert hers(warehouse) == []
     # A correction may add too-late events of others.
-    assert parity(warehouse, asset).kinds.keys() <= {"late_loss"}
+    assert check_parity(warehouse, asset).kinds.keys() <= {"late_loss"}
 
 
 @pytest.mark.nightly
@@ -220,7 +220,7 @@ def test_an_erasure_during_a_roll_up(
     incremental(warehouse, SIXES)
     assert erasing.done
     assert hers(warehouse) == []
-    assert parity(warehouse, SIXES).equal
+    assert check_parity(warehouse, SIXES).is_equal
 
 
 @pytest.mark.nightly
@@ -228,13 +228,13 @@ def test_an_erasure_before_a_promotion_leaves_nothing_to_promote(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     incremental(warehouse, PER_MINUTE)
-    rebuild.rebuild(warehouse, WIDER)
+    rebuild.rebuild_tables(warehouse, WIDER)
     before(monkeypatch, *SWAP_STORES, erasing.begin)
     with pytest.raises(DataError, match="nothing to promote"):
-        rebuild.promote(warehouse, WIDER)
+        rebuild.promote_tables(warehouse, WIDER)
     assert erasing.done
     assert hers(warehouse) == []
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
 
 
 @pytest.mark.nightly
@@ -242,13 +242,13 @@ def test_an_erasure_finishes_a_promotion(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     incremental(warehouse, PER_MINUTE)
-    rebuild.rebuild(warehouse, WIDER)
+    rebuild.rebuild_tables(warehouse, WIDER)
     erasing.assets = (WIDER,)
     before(monkeypatch, *SWAP_PUBLISHES, erasing.begin)
-    rebuild.promote(warehouse, WIDER)
+    rebuild.promote_tables(warehouse, WIDER)
     assert erasing.done
     assert hers(warehouse) == []
-    assert parity(warehouse, WIDER).equal
+    assert check_parity(warehouse, WIDER).is_equal
 
 
 @pytest.mark.nightly
@@ -256,13 +256,13 @@ def test_an_erasure_during_a_release(
     warehouse: Warehouse, erasing: Erasing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     incremental(warehouse, STRICT)
-    assert quarantine.count(warehouse, STRICT).rows
+    assert quarantine.count_windows(warehouse, STRICT).rows
     before(monkeypatch, Committer, "merge_if", None, erasing.begin)
     with pytest.raises(ErasedMeanwhileError, match="erased"):
-        quarantine.release(warehouse, STRICT, Choice())
+        quarantine.release_windows(warehouse, STRICT, Choice())
     assert erasing.done
     assert hers(warehouse) == []
-    assert parity(warehouse, STRICT).equal
+    assert check_parity(warehouse, STRICT).is_equal
 
 
 def test_runs_that_begin_during_an_erasure_wait_for_it(
@@ -323,15 +323,15 @@ def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
     incremental(warehouse, PER_MINUTE)
     # The next promotion keeps these windows as a backup.
     changed = replace(WIDER, expectations=())
-    rebuild.rebuild(warehouse, changed)
+    rebuild.rebuild_tables(warehouse, changed)
     with monkeypatch.context() as dying:
         for module in (deletion, recovery):
             before(dying, module, "pass_fail_point", point, die)
         with pytest.raises(KeyboardInterrupt):
             erasing.erase()
     incremental(warehouse, PER_MINUTE)
-    rebuild.rebuild(warehouse, changed)
-    rebuild.promote(warehouse, changed)
+    rebuild.rebuild_tables(warehouse, changed)
+    rebuild.promote_tables(warehouse, changed)
     erasing.assets = (changed,)
     erasing.erase()
     assert hers(warehouse) == []
@@ -340,4 +340,4 @@ def test_runs_continue_after_an_erasure_was_killed_and_the_next_completes_it(
         State(warehouse, changed).newest_forgotten_backup()
         >= State(warehouse, changed).read_last_commit().promoted
     )
-    assert parity(warehouse, changed).equal
+    assert check_parity(warehouse, changed).is_equal

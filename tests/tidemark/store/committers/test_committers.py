@@ -35,7 +35,7 @@ from tidemark.store.committers.values import Merge
 from tidemark.store.epoch import Epoch
 from tidemark.store.rows import Rows
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 # Runs that commit in parallel.
 pytestmark = pytest.mark.slow
@@ -83,7 +83,7 @@ def test_a_backfill_includes_concurrent_commits_of_a_stream(
     facts = backfill(warehouse, PER_MINUTE, *(span or ()))
     assert counted == 1
     assert facts.mode == "backfill"
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal
     ingest(warehouse, READINGS, [])
     run_all(warehouse, PER_MINUTE)
     assert published(warehouse, PER_MINUTE) == reference(ARRIVALS)
@@ -104,7 +104,7 @@ def test_a_session_that_grows_during_release_is_published_once(
     first = [Event(T0, "a", 1.0), Event(T0 + 10 * second, "a", 1.0)]
     ingest(warehouse, READINGS, [first, [Event(T0 + 3 * MINUTE, "b", 1.0)]], ends=False)
     incremental(warehouse, asset)
-    read, looked = quarantine.read, 0
+    read, looked = quarantine.read_windows, 0
 
     def while_a_run_goes_on(
         store: Warehouse, transform: WindowedTransform, choice: Choice | None = None
@@ -120,9 +120,9 @@ def test_a_session_that_grows_during_release_is_published_once(
             incremental(warehouse, wider)
         return found
 
-    monkeypatch.setattr(quarantine, "read", while_a_run_goes_on)
+    monkeypatch.setattr(quarantine, "read_windows", while_a_run_goes_on)
     with pytest.raises(DataError, match="No such window"):
-        quarantine.release(warehouse, asset, Choice())
+        quarantine.release_windows(warehouse, asset, Choice())
     rows = [r.asDict() for r in warehouse.read_frame(asset.published_table).collect()]
     # The session of b is still open.
     assert [(r["sensor"], r["n"]) for r in rows] == [("a", 4)]

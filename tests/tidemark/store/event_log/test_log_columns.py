@@ -15,7 +15,7 @@ from tidemark.define.transform import WindowedTransform
 from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 ARRIVALS = some_arrivals(count=6)
 
@@ -110,7 +110,7 @@ def test_runs_continue_and_read_the_new_column(warehouse: Warehouse) -> None:
     incremental(warehouse, PER_MINUTE, limit=1)
     using = replace(noted, name="using", function=counted)
     incremental(warehouse, using)
-    assert parity(warehouse, using).equal
+    assert check_parity(warehouse, using).is_equal
     Log(warehouse, noted.source).ensure_tables()
     incremental(warehouse, PER_MINUTE, limit=1, pinned_definition=True)
     late = warehouse.read_schema(PER_MINUTE.late_table).names
@@ -120,7 +120,7 @@ def test_runs_continue_and_read_the_new_column(warehouse: Warehouse) -> None:
     assert warehouse.read_schema(PER_MINUTE.late_table).names == [*late, "note"]
     for asset in (noted, using):
         incremental(warehouse, asset)
-        assert parity(warehouse, asset).equal
+        assert check_parity(warehouse, asset).is_equal
     assert published(warehouse, noted) == reference(ARRIVALS)
 
 
@@ -151,4 +151,4 @@ def test_the_late_table_adds_new_columns_and_refuses_type_changes(
     incremental(warehouse, PER_MINUTE)
     backfill(warehouse, PER_MINUTE)
     assert "twice" not in warehouse.read_schema(PER_MINUTE.late_table).names
-    assert parity(warehouse, PER_MINUTE).equal
+    assert check_parity(warehouse, PER_MINUTE).is_equal

@@ -30,7 +30,7 @@ from tidemark.run.runner import backfill, incremental
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.lookup_tables import current_versions, recorded_versions
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.parity import parity
+from tidemark.verify.parity import check_parity
 
 SOURCE = replace(READINGS, lookups=("places",))
 ARRIVALS = some_arrivals(seed=4)
@@ -108,7 +108,7 @@ def test_backfills_join_the_same_versions_as_the_stream(logged: Warehouse) -> No
     backfill(logged, asset, *minutes(-10, 2))
     run_all(logged, asset, 3)
     assert published(logged, asset) == WANT
-    assert parity(logged, asset).equal
+    assert check_parity(logged, asset).is_equal
     backfill(logged, asset)
     assert published(logged, asset) == WANT
 

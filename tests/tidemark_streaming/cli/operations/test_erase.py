@@ -78,7 +78,7 @@ def test_an_erasure_leaves_no_data_of_the_person_in_the_home(
 
     # A recorded difference of a parity check also contains her name.
     odd = Difference("value", "2023-11-14T22:13:00Z", {"sensor": ANN}, "n", "1", "2")
-    record.append(store, ParityReport("by_minute", 2, 1, 0, 1, [odd]))
+    record.record_comparison(store, ParityReport("by_minute", 2, 1, 0, 1, [odd]))
     # Another run is in progress.
     handle = claims.claim_folder(store.path_of(f"{SCRATCH}/beside"))
     told = json.loads(
