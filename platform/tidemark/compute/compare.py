@@ -27,9 +27,10 @@ def same_values(columns: Sequence[str], alias: str, other_alias: str) -> Column:
     # Combine the conditions in pairs. A chain of conditions on many keys would be nested more
     # deeply than a request to the engine may be.
     while len(conditions) > 1:
-        conditions = [
-            reduce(and_, conditions[start : start + 2]) for start in range(0, len(conditions), 2)
-        ]
+        paired: list[Column] = []
+        for start in range(0, len(conditions), 2):
+            paired.append(reduce(and_, conditions[start : start + 2]))
+        conditions = paired
     return conditions[0]
 
 
@@ -45,8 +46,10 @@ def keys_as_json(keys: Sequence[str], struct: str | None = None) -> Column:
     """
     if not keys:
         return F.lit("{}")
-    fields = [F.col(key if struct is None else f"{struct}.{key}").alias(key) for key in keys]
-    return exact_json(*fields)
+    prefix = ""
+    if struct is not None:
+        prefix = f"{struct}."
+    return exact_json([F.col(f"{prefix}{key}").alias(key) for key in keys])
 
 
 # By default, the engine omits fields that are null, and the microseconds of times.
@@ -57,9 +60,9 @@ _OPTIONS = {
 }
 
 
-def exact_json(*fields: Column) -> Column:
+def exact_json(fields: list[Column]) -> Column:
     """Return columns as a JSON object, with nulls and with the microseconds of times."""
-    return struct_as_json(F.struct(*fields))
+    return struct_as_json(F.struct(fields))
 
 
 def struct_as_json(struct: Column) -> Column:

@@ -27,10 +27,9 @@ def pair_rows(left_rows: DataFrame, right_rows: DataFrame, identity: Sequence[st
     """
 
     def to_structs(rows: DataFrame, name: str) -> DataFrame:
-        return rows.select(
-            F.struct(*identity).alias(f"{name}_key"),
-            F.struct(*(F.col(f"`{column}`") for column in rows.columns)).alias(name),
-        )
+        columns = [F.col(f"`{column}`") for column in rows.columns]
+        key = F.struct(list(identity)).alias(f"{name}_key")
+        return rows.select(key, F.struct(columns).alias(name))
 
     same = F.col("left_key").eqNullSafe(F.col("right_key"))
     paired = to_structs(left_rows, "left").join(to_structs(right_rows, "right"), same, "full")
@@ -55,11 +54,12 @@ def find_differences(
             the right struct has the largest possible difference between two results for the same
             events.
     """
-    differences = [
-        _compare_field(name, kind, left_struct, right_struct, has_slack=name in slack)
-        for name, kind in columns.items()
-    ]
-    return F.array_compact(F.array(*differences))
+    differences: list[Column] = []
+    for name, kind in columns.items():
+        has_slack = name in slack
+        difference = _compare_field(name, kind, left_struct, right_struct, has_slack=has_slack)
+        differences.append(difference)
+    return F.array_compact(F.array(differences))
 
 
 def _compare_field(
@@ -83,7 +83,9 @@ def _compare_field(
     return F.when(~same, both)
 
 
-def cancel_rows(rows: DataFrame, identity: Sequence[str], sign: str, *facts: Column) -> DataFrame:
+def cancel_rows(
+    rows: DataFrame, identity: Sequence[str], sign: str, facts: Sequence[Column] = ()
+) -> DataFrame:
     """Return each distinct row whose signs do not add up to zero, with the sum of its signs.
 
     Args:
@@ -91,5 +93,6 @@ def cancel_rows(rows: DataFrame, identity: Sequence[str], sign: str, *facts: Col
         sign: the column with 1 for a row, and -1 for a row that takes back an equal one.
         facts: aggregate expressions for further columns of the result.
     """
-    net = rows.groupBy(*identity).agg(*facts, F.sum(sign).alias(sign))
+    net_sign = F.sum(sign).alias(sign)
+    net = rows.groupBy(list(identity)).agg(*facts, net_sign)
     return net.where(F.col(sign) != 0)

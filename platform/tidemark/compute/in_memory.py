@@ -41,9 +41,11 @@ from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.rows import INSTANT, is_comparable
 from tidemark.store.rows import compute as pc
 
-_NO_TRIGGER, _NOT_FIRED = -1, -1
+_NO_TRIGGER = -1
+_NOT_FIRED = -1
 _LARGEST_SUM = float(1 << 62)
-_MORE_DIGITS, _MAX_DIGITS = 10, 28
+_MORE_DIGITS = 10
+_MAX_DIGITS = 28
 """The engine's sum of DECIMAL values has 10 digits more than the values.
 
 A DECIMAL has at most 38 digits, so the values may have at most 28.
@@ -88,19 +90,20 @@ class _Merging:
 
 
 def is_supported(transform: Definition, commit_info: CommitInfo) -> bool:
-    declared = (a.arrow_merge is not None for a in transform.aggregates.values())
-    return has_supported_firings(transform, commit_info) and all(declared)
+    if not has_supported_firings(transform, commit_info):
+        return False
+    return all(a.arrow_merge is not None for a in transform.aggregates.values())
 
 
 def has_supported_firings(transform: Definition, commit_info: CommitInfo) -> bool:
     """Return whether this module knows which windows have fired after a commit."""
-    firings = (transform.trigger.early, transform.trigger.late)
-    return (
-        transform.rolled_up_name is None
-        and not transform.window.merges
-        and not (commit_info.before.covers or commit_info.after.covers)
-        and all(isinstance(f, Never | EachArrival) for f in firings)
-    )
+    if transform.rolled_up_name is not None or transform.window.merges:
+        return False
+    if commit_info.before.covers or commit_info.after.covers:
+        return False
+    early = isinstance(transform.trigger.early, Never | EachArrival)
+    late = isinstance(transform.trigger.late, Never | EachArrival)
+    return early and late
 
 
 def changes_nothing(partials: pa.Table, transform: Definition, commit_info: CommitInfo) -> bool:
@@ -110,9 +113,8 @@ def changes_nothing(partials: pa.Table, transform: Definition, commit_info: Comm
         partials: as for `compute_changes`.
         commit_info: the record of an increment for which `has_supported_firings` returns True.
     """
-    fired = _select_fired(
-        _select_open_windows(partials, transform, commit_info), transform, commit_info.after.at
-    )
+    open_windows = _select_open_windows(partials, transform, commit_info)
+    fired = _select_fired(open_windows, transform, commit_info.after.at)
     last_firings = fired[FIRED].to_numpy()
     return not _mask_changes(fired["window_end"], last_firings, transform, commit_info).any()
 
@@ -130,34 +132,35 @@ def compute_changes(
         partials: all partials, after the commit, of the windows that the commit can change.
         commit_info: the record of a commit for which `is_supported` returns True.
     """
-    if not all(is_comparable(partials.schema.field(key).type) for key in transform.keys):
-        return None
+    for key in transform.keys:
+        if not is_comparable(partials.schema.field(key).type):
+            return None
     position = commit_info.after.at
     is_increment = commit_info.recomputed_ranges is None
     if is_increment:
         partials = _select_open_windows(partials, transform, commit_info)
     fired = _select_fired(partials, transform, position)
-    candidates = [_plan_merging(a, fired[name]) for name, a in transform.aggregates.items()]
-    mergings = [m for m in candidates if m is not None]
-    if len(mergings) < len(candidates):
-        return None
+    mergings: list[_Merging] = []
+    for name, aggregate in transform.aggregates.items():
+        merging = _plan_merging(aggregate, fired[name])
+        if merging is None:
+            return None
+        mergings.append(merging)
     merged_windows = _merge_by_window(fired, transform, mergings)
     rows = _finish_windows(merged_windows, transform, mergings, position)
     if is_increment:
-        changed = _mask_changes(
-            rows["window_end"], rows["_fired"].to_numpy(), transform, commit_info
-        )
+        last_firings = rows["_fired"].to_numpy()
+        changed = _mask_changes(rows["window_end"], last_firings, transform, commit_info)
         rows = rows.filter(pa.array(changed))
     rows = rows.drop_columns(["_fired"])
     stamps = {
-        "as_of": position.arrival,
-        "commit_number": commit_info.commit_number,
-        "quality": None,
-        IS_DELETED: False,
+        "as_of": pa.scalar(position.arrival, pa.int64()),
+        "commit_number": pa.scalar(commit_info.commit_number, pa.int64()),
+        "quality": pa.scalar(None, pa.string()),
+        IS_DELETED: pa.scalar(False, pa.bool_()),
     }
-    column_types = (pa.int64(), pa.int64(), pa.string(), pa.bool_())
-    for (name, value), column_type in zip(stamps.items(), column_types, strict=True):
-        rows = rows.append_column(name, pa.repeat(pa.scalar(value, column_type), rows.num_rows))
+    for name, stamp in stamps.items():
+        rows = rows.append_column(name, pa.repeat(stamp, rows.num_rows))
     return rows
 
 
@@ -168,8 +171,10 @@ def keys_as_json(rows: pa.Table, keys: Sequence[str]) -> pa.Array | None:
     """
     if any(_is_written_otherwise(rows[key]) for key in keys):
         return None
-    dicts = rows.select([*keys]).to_pylist() if keys else [{}] * rows.num_rows
-    texts = (json.dumps(row_keys, ensure_ascii=False, separators=(",", ":")) for row_keys in dicts)
+    if not keys:
+        return pa.array(["{}"] * rows.num_rows, pa.string())
+    to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+    texts = map(to_text, rows.select(list(keys)).to_pylist())
     return pa.array(texts, pa.string())
 
 
@@ -190,9 +195,10 @@ def _plan_merging(aggregate: Aggregate, partials: Array) -> _Merging | None:
     if declared is None or not declared.accepts(partials):
         return None
     parts = _select_parts(aggregate, declared, partials)
-    if all(_is_merged_as_by_engine(values, function) for values, function in parts):
-        return _Merging(parts, declared)
-    return None
+    for values, function in parts:
+        if not _is_merged_as_by_engine(values, function):
+            return None
+    return _Merging(parts, declared)
 
 
 def _select_parts(
@@ -204,15 +210,15 @@ def _select_parts(
     fields = []
     if pa.types.is_struct(partials.type):
         fields = [field.name for field in partials.type]
-    unknown_fields = [name for name in declared.functions if name not in fields]
-    if unknown_fields:
-        raise DefinitionError(
-            f"The `arrow_merge` of aggregate '{aggregate}' has the field '{unknown_fields[0]}', "
-            f"but its partials have the type {partials.type}."
-        )
-    return [
-        (pc.struct_field(partials, name), function) for name, function in declared.functions.items()
-    ]
+    parts: list[tuple[Array, str]] = []
+    for name, function in declared.functions.items():
+        if name not in fields:
+            raise DefinitionError(
+                f"The `arrow_merge` of aggregate '{aggregate}' has the field '{name}', but its "
+                f"partials have the type {partials.type}."
+            )
+        parts.append((pc.struct_field(partials, name), function))
+    return parts
 
 
 def _is_merged_as_by_engine(values: Array, function: str) -> bool:
@@ -271,22 +277,18 @@ def _select_fired(
     slots = counted[SLOT].to_numpy()
     window_ends = _to_micros(counted["window_end"])
     on_time = counted[VERDICT].to_numpy() == classification.ON_TIME
-    trig = transform.trigger
-    watermark = _finite_watermark(position)
-    trigger_arrivals = np.where(
-        on_time, _find_trigger_arrival(trig.early, slots), _find_trigger_arrival(trig.late, slots)
-    )
+    early_arrivals = _find_trigger_arrival(transform.trigger.early, slots)
+    late_arrivals = _find_trigger_arrival(transform.trigger.late, slots)
+    trigger_arrivals = np.where(on_time, early_arrivals, late_arrivals)
     is_fired_by_trigger = trigger_arrivals != _NO_TRIGGER
-    is_fired_by_watermark = (
-        np.where(on_time, window_ends, _find_final_watermark(window_ends, transform)) <= watermark
-    )
+    final_watermarks = _find_final_watermark(window_ends, transform)
+    firing_watermarks = np.where(on_time, window_ends, final_watermarks)
+    is_fired_by_watermark = firing_watermarks <= _finite_watermark(position)
     trigger_phases = np.where(on_time, slot.EARLY, slot.LATE)
     watermark_phases = np.where(on_time, slot.ON_TIME, slot.FINAL)
-    phases = np.where(
-        is_fired_by_trigger,
-        trigger_phases,
-        np.where(is_fired_by_watermark, watermark_phases, _NOT_FIRED),
-    )
+    phases = np.where(is_fired_by_watermark, watermark_phases, _NOT_FIRED)
+    # A trigger fires a slot before the watermark does.
+    phases = np.where(is_fired_by_trigger, trigger_phases, phases)
     columns = {
         PHASE: phases,
         FIRED: trigger_arrivals,
@@ -343,16 +345,18 @@ def _merge_by_window(
     fired: pa.Table, transform: Definition, mergings: Sequence[_Merging]
 ) -> pa.Table:
     """Merge the fired partials of each window, and return the columns for `_finish_windows`."""
-    window_columns = ["window_start", "window_end", *transform.keys]
+    window_columns = transform.by_window
     columns = {name: fired[name] for name in window_columns}
-    columns |= {f"_{name}": fired[name] for name in ("events", "last_arrival")}
-    columns |= {"_phase": fired[PHASE], "_fired": fired[FIRED]}
+    columns["_events"] = fired["events"]
+    columns["_last_arrival"] = fired["last_arrival"]
+    columns["_phase"] = fired[PHASE]
+    columns["_fired"] = fired[FIRED]
+    # One number for a slot and its phase, of which there are four.
     columns["_firing"] = pc.add(pc.multiply(fired[FIRING], 4), fired[PHASE])
     columns["_closing"] = pc.cast(pc.equal(fired[PHASE], slot.ON_TIME), pa.int8())
-    columns["_late"] = pc.if_else(
-        pc.equal(fired[VERDICT], classification.ON_TIME), 0, fired["events"]
-    )
-    aggregations = [*_AGGREGATIONS]
+    is_on_time = pc.equal(fired[VERDICT], classification.ON_TIME)
+    columns["_late"] = pc.if_else(is_on_time, 0, fired["events"])
+    aggregations = list(_AGGREGATIONS)
     for number, merging in enumerate(mergings):
         for part, (values, function) in enumerate(merging.parts):
             columns[f"_{number}_{part}"] = values
@@ -415,26 +419,24 @@ def _finish_windows(
     repeats = punctual & ~closing & (end <= watermark)
     phase = np.where(repeats, np.maximum(phase, slot.ON_TIME), phase)
     revision = merged_windows["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
-    names = np.array([_TIMING[n] for n in sorted(_TIMING)])
-    rows = {name: merged_windows[name] for name in ("window_start", "window_end", *transform.keys)}
+    timings = np.array([_TIMING[n] for n in sorted(_TIMING)])
+    columns = {name: merged_windows[name] for name in transform.by_window}
     slack: dict[str, Array] = {}
     for number, (name, merging) in enumerate(zip(transform.aggregates, mergings, strict=True)):
         merged = _list_merged_parts(merged_windows, number, merging)
-        rows[name] = merging.finish_values(merged)
+        columns[name] = merging.finish_values(merged)
         slack[name] = merging.compute_slack(merged)
-    return pa.table(
-        {
-            **rows,
-            "events": merged_windows["_events_sum"],
-            "late_events": merged_windows["_late_sum"],
-            "revision": pa.array(revision, pa.int32()),
-            "timing": pa.array(names[phase], pa.string()),
-            "final": pa.array(_find_final_watermark(end, transform) <= watermark),
-            "last_arrival": merged_windows["_last_arrival_max"],
-            "_fired": merged_windows["_fired_max"],
-            SLACK: pa.StructArray.from_arrays([*slack.values()], names=[*slack]),
-        }
-    )
+    columns |= {
+        "events": merged_windows["_events_sum"],
+        "late_events": merged_windows["_late_sum"],
+        "revision": pa.array(revision, pa.int32()),
+        "timing": pa.array(timings[phase], pa.string()),
+        "final": pa.array(_find_final_watermark(end, transform) <= watermark),
+        "last_arrival": merged_windows["_last_arrival_max"],
+        "_fired": merged_windows["_fired_max"],
+        SLACK: pa.StructArray.from_arrays(list(slack.values()), names=list(slack)),
+    }
+    return pa.table(columns)
 
 
 def _find_final_watermark(end: Array, transform: Definition) -> Array:

@@ -7,7 +7,7 @@ shows the streamed values next to the values with these events. The difference i
 chosen allowed lateness.
 """
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -29,21 +29,17 @@ def late_events(log: Log, transform: WindowedTransform, commit_info: StateCommit
     """Return a commit's events that were too late for a window, or that belong to no window."""
     events = classify_scope(log, transform, commit_info.counted_scope())
     verdict = F.col(VERDICT)
-    reason = (
-        F.when(verdict != classification.NO_EVENT_TIME, "too_late")
-        .when(
-            transform.source.has_possible_time & F.col(HAPPENED_AT).isNotNull(),
-            "window_out_of_range",
-        )
-        .otherwise(untimed_reason(F.col(f"`{transform.source.event_time}`")))
-    )
+    has_time = transform.source.has_possible_time & F.col(HAPPENED_AT).isNotNull()
+    reason = F.when(verdict != classification.NO_EVENT_TIME, "too_late")
+    reason = reason.when(has_time, "window_out_of_range")
+    reason = reason.otherwise(untimed_reason(F.col(f"`{transform.source.event_time}`")))
     lag = (F.unix_micros("watermark") - F.unix_micros(HAPPENED_AT)) / 1e6
     commit_number = uncompiled_literal(commit_info.commit_number)
-    return (
-        events.where(verdict.isin(classification.TOO_LATE, classification.NO_EVENT_TIME))
-        .withColumns({"lateness_seconds": lag, "reason": reason, "commit_number": commit_number})
-        .drop(VERDICT, ADMITTED, HAPPENED_AT, FIRST)
+    late = events.where(verdict.isin(classification.TOO_LATE, classification.NO_EVENT_TIME))
+    described = late.withColumns(
+        {"lateness_seconds": lag, "reason": reason, "commit_number": commit_number}
     )
+    return described.drop(VERDICT, ADMITTED, HAPPENED_AT, FIRST)
 
 
 def add_missing_columns(
@@ -54,9 +50,11 @@ def add_missing_columns(
     If the source or the function has gained or lost columns since the table was created, the
     existing rows of the table stay unchanged.
     """
-    existing = set(events.columns)
-    lacking = [f for f in _late_table_schema(warehouse, transform).fields if f.name not in existing]
-    return events.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in lacking))
+    columns = [F.col("*")]
+    for field in _late_table_schema(warehouse, transform).fields:
+        if field.name not in events.columns:
+            columns.append(F.lit(None).cast(field.dataType).alias(field.name))
+    return events.select(columns)
 
 
 def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: Log) -> list[str]:
@@ -64,18 +62,17 @@ def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: 
 
     The list is empty if the late table does not exist.
     """
-    stored_types = {
-        f.name: f.dataType.simpleString() for f in _late_table_schema(warehouse, transform).fields
-    }
-    if not stored_types:
+    stored_fields = _late_table_schema(warehouse, transform).fields
+    if not stored_fields:
         return []
-    fields = late_events(log, transform, NO_COMMIT).schema.fields
-    types = [(f.name, stored_types.get(f.name), f.dataType.simpleString()) for f in fields]
-    return [
-        f"{n} ({stored_type} → {current_type})"
-        for n, stored_type, current_type in types
-        if stored_type not in (None, current_type)
-    ]
+    stored_types = {field.name: field.dataType.simpleString() for field in stored_fields}
+    changed: list[str] = []
+    for field in late_events(log, transform, NO_COMMIT).schema.fields:
+        stored_type = stored_types.get(field.name)
+        current_type = field.dataType.simpleString()
+        if stored_type is not None and stored_type != current_type:
+            changed.append(f"{field.name} ({stored_type} → {current_type})")
+    return changed
 
 
 def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> StructType:
@@ -97,8 +94,7 @@ def late_loss(
     window), and `x_complete` the value with the too-late events.
     """
     window_columns = transform.by_window
-    window = F.struct(*window_columns)
-    values = list(transform.aggregates)
+    window = F.struct(window_columns)
     current = as_of(commit_info.after)
     is_missed = classification.is_uncounted()
     if commit_info.recomputed_ranges is None:
@@ -107,34 +103,25 @@ def late_loss(
         )
     # Only merging shows which fragments share a session with a too-late event. So keep all
     # fragments that have the keys of such an event.
-    join_columns = list(transform.keys) if transform.window.merges else window_columns
+    join_columns = window_columns
+    if transform.window.merges:
+        join_columns = list(transform.keys)
     if join_columns:
-        lacking = (
-            stored.where(is_missed).select(F.struct(*join_columns).alias("_lacking")).distinct()
-        )
-        stored = stored.join(
-            lacking, F.struct(*join_columns).eqNullSafe(F.col("_lacking")), "left_semi"
-        )
-    all_in = stored.withColumns(
-        {
-            ADMITTED: F.col(VERDICT) <= classification.TOO_LATE,
-            "_missed": F.when(is_missed, F.col("events")),
-        }
-    )
-    complete = finish_windows(
-        all_in, transform, log, current, F.sum("_missed").alias("lost_events")
-    )
-    streamed = finish_windows(stored, transform, log, current).select(
-        window.alias("_some"), *values
-    )
-    lost_windows = complete.where("lost_events > 0").select(
-        *window_columns,
-        "lost_events",
-        window.alias("_all"),
-        *(F.col(v).alias(f"{v}{COMPLETE}") for v in values),
-    )
-    return (
-        lost_windows.join(streamed, F.col("_all").eqNullSafe(F.col("_some")), "left")
-        .drop("_all", "_some")
-        .withColumn("commit_number", uncompiled_literal(commit_info.commit_number))
-    )
+        identity = F.struct(join_columns)
+        lacking = stored.where(is_missed).select(identity.alias("_lacking")).distinct()
+        stored = stored.join(lacking, identity.eqNullSafe(F.col("_lacking")), "left_semi")
+    is_admitted = F.col(VERDICT) <= classification.TOO_LATE
+    missed_events = F.when(is_missed, F.col("events"))
+    all_admitted = stored.withColumns({ADMITTED: is_admitted, "_missed": missed_events})
+    lost_events = F.sum("_missed").alias("lost_events")
+    complete = finish_windows(all_admitted, transform, log, current, lost_events)
+    streamed = finish_windows(stored, transform, log, current)
+    streamed = streamed.select(window.alias("_some"), *transform.aggregates)
+    columns: list[str | Column] = []
+    columns += window_columns
+    columns += ["lost_events", window.alias("_all")]
+    columns += [F.col(name).alias(f"{name}{COMPLETE}") for name in transform.aggregates]
+    lost_windows = complete.where("lost_events > 0").select(columns)
+    is_same_window = F.col("_all").eqNullSafe(F.col("_some"))
+    joined = lost_windows.join(streamed, is_same_window, "left").drop("_all", "_some")
+    return joined.withColumn("commit_number", uncompiled_literal(commit_info.commit_number))

@@ -49,10 +49,9 @@ def compute_panes(
     )
     if previous is not None:
         fired = fired.where(slot.has_fired_since(transform, previous))
-    fired = fired.crossJoin(F.broadcast(_watermark_steps(log))).withColumns(
-        {"is_last": _is_last(transform), "timing": name_timing(F.col(PHASE))}
-    )
-    return list_values(fired, transform, ["pane", "timing", "is_last"])
+    with_watermarks = fired.crossJoin(F.broadcast(_watermark_steps(log)))
+    facts = {"is_last": _is_last(transform), "timing": name_timing(F.col(PHASE))}
+    return list_values(with_watermarks.withColumns(facts), transform, ["pane", "timing", "is_last"])
 
 
 def list_values(fired: DataFrame, transform: Definition, facts: list[str]) -> DataFrame:
@@ -63,38 +62,43 @@ def list_values(fired: DataFrame, transform: Definition, facts: list[str]) -> Da
         facts: further columns of `fired` to return. With the window, the keys and `retraction`,
             they must identify a row.
     """
-    rows = fired.select(
-        *transform.keys, *facts, F.explode(_list_versions(transform)).alias("_version")
-    ).select("*", "_version.*")
-    group = [*transform.by_window, *facts, "retraction"]
-    parts = rows.select(*group, F.explode_outer("_parts").alias("_part")).select(*group, "_part.*")
-    return (
-        parts.groupBy(*group).agg(*merge_columns(transform)).withColumns(finish_columns(transform))
-    )
+    columns = list[str | Column](transform.keys)
+    columns += facts
+    columns.append(F.explode(_list_versions(transform)).alias("_version"))
+    versions = fired.select(columns).select("*", "_version.*")
+    group_columns = transform.by_window
+    group_columns += facts
+    group_columns.append("retraction")
+    partials = versions.select(*group_columns, F.explode_outer("_parts").alias("_part"))
+    flat = partials.select(*group_columns, "_part.*")
+    merged = flat.groupBy(group_columns).agg(*merge_columns(transform))
+    return merged.withColumns(finish_columns(transform))
 
 
 def _list_versions(transform: Definition) -> Column:
     """Return a firing's rows as an array, each with its window, `retraction`, and its partials."""
 
-    def version(window: Column | None, parts: Column, *, retraction: bool) -> Column:
-        start, end = (
-            (F.col("window_start"), F.col("window_end"))
-            if window is None
-            else (window["window_start"], window["window_end"])
-        )
+    covered_partials = F.col("_upto")
+    if transform.accumulation == "discarding":
+        covered_partials = F.col("_fresh")
+    current_row = F.struct(
+        F.col("window_start"),
+        F.col("window_end"),
+        F.lit(False).alias("retraction"),
+        covered_partials.alias("_parts"),
+    )
+    if transform.accumulation != "retracting":
+        return F.array(current_row)
+
+    def to_retraction(replaced: Column) -> Column:
         return F.struct(
-            start.alias("window_start"),
-            end.alias("window_end"),
-            F.lit(retraction).alias("retraction"),
-            parts.alias("_parts"),
+            replaced["window_start"].alias("window_start"),
+            replaced["window_end"].alias("window_end"),
+            F.lit(True).alias("retraction"),
+            replaced["_upto"].alias("_parts"),
         )
 
-    covered_partials = F.col("_fresh" if transform.accumulation == "discarding" else "_upto")
-    current_version = F.array(version(None, covered_partials, retraction=False))
-    if transform.accumulation != "retracting":
-        return current_version
-    retractions = F.transform("_replaces", lambda r: version(r, r["_upto"], retraction=True))
-    return F.concat(retractions, current_version)
+    return F.concat(F.transform("_replaces", to_retraction), F.array(current_row))
 
 
 def _watermark_steps(log: Log) -> DataFrame:
@@ -102,9 +106,9 @@ def _watermark_steps(log: Log) -> DataFrame:
     pairs = log.watermarks_after().withColumn(
         WATERMARK_AFTER, F.coalesce(WATERMARK_AFTER, F.lit(-INFINITY))
     )
-    return pairs.agg(
-        F.array_sort(F.collect_list(F.struct("arrival", WATERMARK_AFTER))).alias("s")
-    ).select(F.transform("s", lambda s: s[WATERMARK_AFTER]).alias("_steps"))
+    in_order = F.array_sort(F.collect_list(F.struct("arrival", WATERMARK_AFTER)))
+    watermarks = F.transform("s", lambda pair: pair[WATERMARK_AFTER])
+    return pairs.agg(in_order.alias("s")).select(watermarks.alias("_steps"))
 
 
 def _is_last(transform: Definition) -> Column:

@@ -13,6 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -95,7 +96,7 @@ def assign_windows_within(
     Args:
         rows_of: a function that returns the partials of the windows that start in given ranges;
             for a roll-up, the windows of its base.
-        through: the coverage of these partials.
+        partials_coverage: the coverage of these partials.
     """
     rows = rows_of(find_base_ranges(asset.transform, ranges))
     placed_rows = assign_windows(asset.warehouse, asset.transform, rows, partials_coverage)
@@ -157,7 +158,8 @@ def assign_windows(
     windows. Each late partial belongs to one arrival, so the watermark before its arrival is known.
 
     Args:
-        through: the coverage of a roll-up; late partials of arrivals beyond it are left out.
+        rollup_coverage: the coverage of a roll-up. Late partials of arrivals beyond it are left
+            out.
     """
     if not isinstance(transform, RollUp):
         return rows
@@ -165,23 +167,21 @@ def assign_windows(
     next_arrival = (F.col("arrival") + 1).alias("_came")
     before = timeline.select(next_arrival, F.col("watermark_before").alias("_before"))
     punctual = F.col(VERDICT) == classification.ON_TIME
-    base_columns = {name: f"_{name}" for name in ("window_start", "window_end")}
-    admitted = rows.where(ADMITTED).withColumnsRenamed(base_columns)
-    assigned = transform.window.assign_windows(admitted, base_columns["window_start"]).drop(
-        *base_columns.values()
+    admitted = rows.where(ADMITTED).withColumnsRenamed(
+        {"window_start": "_window_start", "window_end": "_window_end"}
     )
+    assigned = transform.window.assign_windows(admitted, "_window_start")
+    assigned = assigned.drop("_window_start", "_window_end")
     late = ~punctual & (F.col(SLOT) == F.col("_came"))
     current_verdict = classification.classify_lateness(
         F.col("window_end"), F.col("_before"), transform.allowed_lateness
     )
     verdict = F.when(punctual, F.col(VERDICT)).otherwise(current_verdict)
     slot = F.when(verdict == classification.ON_TIME, 0).otherwise(F.col(SLOT))
-    return (
-        assigned.join(F.broadcast(before), late, "left")
-        .where(punctual | (F.col(SLOT) - 1 <= rollup_coverage.position_column("arrival")))
-        .withColumns({VERDICT: verdict, SLOT: slot.cast("bigint")})
-        .drop("_came", "_before")
-    )
+    is_covered = punctual | (F.col(SLOT) - 1 <= rollup_coverage.position_column("arrival"))
+    partials = assigned.join(F.broadcast(before), late, "left").where(is_covered)
+    classified = partials.withColumns({VERDICT: verdict, SLOT: slot.cast("bigint")})
+    return classified.drop("_came", "_before")
 
 
 def find_coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
@@ -198,13 +198,13 @@ def find_rollup_coverage(transform: RollUp, base_coverage: Coverage) -> Coverage
     Each window is up to date through the same arrival as the least advanced base window in it.
     """
     # The last base window that starts in a range may end after the range.
-    window_end = transform.base.window.last_window_end
-    base_ranges = [*_merge_adjacent(base_coverage.covers), *base_coverage.covers]
-    return Coverage(
-        base_coverage.at,
-        tuple(replace(covered, end=window_end(covered.end)) for covered in base_ranges),
-        whole=True,
-    )
+    base_ranges = _merge_adjacent(base_coverage.covers)
+    base_ranges += base_coverage.covers
+    covers: list[BackfilledRange] = []
+    for covered in base_ranges:
+        last_end = transform.base.window.last_window_end(covered.end)
+        covers.append(replace(covered, end=last_end))
+    return Coverage(base_coverage.at, tuple(covers), whole=True)
 
 
 def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
@@ -213,13 +213,11 @@ def _merge_adjacent(covers: Sequence[BackfilledRange]) -> list[BackfilledRange]:
     A merged range is up to date through the same arrival as the least advanced range in it.
     """
     merged: list[BackfilledRange] = []
-    for covered in sorted(covers, key=lambda covered: covered.start):
+    for covered in sorted(covers, key=attrgetter("start")):
         if merged and merged[-1].end == covered.start:
-            last = merged.pop()
-            position = min(
-                last.at, covered.at, key=lambda covered_position: covered_position.arrival
-            )
-            covered = BackfilledRange(last.start, covered.end, position)
+            previous = merged.pop()
+            position = min(previous.at, covered.at, key=attrgetter("arrival"))
+            covered = BackfilledRange(previous.start, covered.end, position)
         merged.append(covered)
     return merged
 
@@ -239,5 +237,7 @@ def _find_replaced_windows(
     fired = find_open_range(transform, coverage_before)
     if not fired or () in replacing:
         return ()
-    holding = (find_holding_ranges(transform, ranges) for ranges in replacing)
-    return merge_ranges([*fired, *(window_range for ranges in holding for window_range in ranges)])
+    replaced = list(fired)
+    for ranges in replacing:
+        replaced += find_holding_ranges(transform, ranges)
+    return merge_ranges(replaced)

@@ -29,17 +29,19 @@ def _exactness_columns(transform: Definition) -> dict[str, Column]:
     `SLACK` is the possible difference between two computations of a value; `OVERFLOWED` lists the
     aggregates that exceed their type.
     """
-    slack = [
-        (F.lit(None).cast("double") if a.slack is None else a.slack(F.col(name))).alias(name)
-        for name, a in transform.aggregates.items()
-    ]
-    over = [
-        F.when(a.overflowed(F.col(name)), F.lit(name))
-        for name, a in transform.aggregates.items()
-        if a.overflowed is not None
-    ]
-    names = F.array_compact(F.array(*over)) if over else F.array().cast("array<string>")
-    return {SLACK: F.struct(*slack), OVERFLOWED: names}
+    slacks: list[Column] = []
+    overflowing: list[Column] = []
+    for name, aggregate in transform.aggregates.items():
+        slack = F.lit(None).cast("double")
+        if aggregate.slack is not None:
+            slack = aggregate.slack(F.col(name))
+        slacks.append(slack.alias(name))
+        if aggregate.overflowed is not None:
+            overflowing.append(F.when(aggregate.overflowed(F.col(name)), F.lit(name)))
+    names = F.array().cast("array<string>")
+    if overflowing:
+        names = F.array_compact(F.array(overflowing))
+    return {SLACK: F.struct(slacks), OVERFLOWED: names}
 
 
 def merge_columns_with_facts(transform: Definition) -> list[Column]:
@@ -47,12 +49,13 @@ def merge_columns_with_facts(transform: Definition) -> list[Column]:
     `events`, `late_events` and `last_arrival`.
     """
     late = F.when(F.col(VERDICT) != classification.ON_TIME, F.col("events")).otherwise(0)
-    return [
-        *merge_columns(transform),
+    columns = merge_columns(transform)
+    columns += [
         F.sum("events").alias("events"),
         F.sum(late).alias("late_events"),
         F.max("last_arrival").alias("last_arrival"),
     ]
+    return columns
 
 
 def finish_rows(windows: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
@@ -63,11 +66,9 @@ def finish_rows(windows: DataFrame, transform: Definition, current: AsOf) -> Dat
     """
     timing = name_timing(F.col(PHASE))
     final = F.coalesce(slot.final_watermark(transform) <= current.watermark, F.lit(False))
-    finished = (
-        finish_columns(transform)
-        | _exactness_columns(transform)
-        | {"timing": timing, "final": final}
-    )
+    finished = finish_columns(transform)
+    finished |= _exactness_columns(transform)
+    finished |= {"timing": timing, "final": final}
     return windows.withColumns(finished).drop(PHASE)
 
 

@@ -81,29 +81,23 @@ def aggregate_slices(
     if early.clock_interval is not None:
         # All arrivals since the last multiple of the interval wait for the same next multiple.
         clock = F.timestamp_micros(floor_to(F.unix_micros("arrived_at"), early.clock_interval, 0))
+    slice_columns = [F.timestamp_micros(window.slice_start(time)).alias(HAPPENED_AT)]
+    slice_columns += [F.col(key) for key in transform.keys]
     arrival_columns = {"arrival": F.lit(None), "watermark": F.lit(None), "arrived_at": clock}
-    columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
-    slices = rows.groupBy(
-        F.timestamp_micros(window.slice_start(time)).alias(HAPPENED_AT),
-        *transform.keys,
-        *(
-            F.when(is_combined, combined).otherwise(F.col(name)).alias(name)
-            for name, combined in arrival_columns.items()
-        ),
-        *duplicate_columns,
-    )
-    return slices.agg(
-        F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns
-    )
+    for name, combined in arrival_columns.items():
+        value = F.when(is_combined, combined).otherwise(F.col(name))
+        slice_columns.append(value.alias(name))
+    slice_columns += duplicate_columns
+    aggregates = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival")]
+    aggregates += [a.partial().alias(name) for name, a in transform.aggregates.items()]
+    return rows.groupBy(slice_columns).agg(*aggregates)
 
 
 def merge_slice_columns(slices: DataFrame, transform: Definition) -> list[Column]:
     """Return aggregate expressions that merge slices, and keep their column names and types."""
     # A sum of decimals has more digits than its operands, even if the operands are sums already.
     types = {f.name: f.dataType.simpleString() for f in slices.schema.fields}
-    merges = zip(transform.aggregates, merge_columns(transform), strict=True)
-    return [
-        F.sum("events").alias("events"),
-        F.max("last_arrival").alias("last_arrival"),
-        *(merge.cast(types[name]).alias(name) for name, merge in merges),
-    ]
+    aggregates = [F.sum("events").alias("events"), F.max("last_arrival").alias("last_arrival")]
+    for name, merge in zip(transform.aggregates, merge_columns(transform), strict=True):
+        aggregates.append(merge.cast(types[name]).alias(name))
+    return aggregates

@@ -28,7 +28,10 @@ from tidemark.define.triggers.firings import RANK, Side
 from tidemark.engine.queries.plan_literals import uncompiled_literal
 from tidemark.store.event_log.log import Log
 
-EARLY, ON_TIME, LATE, FINAL = 0, 1, 2, 3
+EARLY = 0
+ON_TIME = 1
+LATE = 2
+FINAL = 3
 """The phases of a window, in the order of their firings."""
 
 
@@ -47,6 +50,11 @@ class AsOf:
 
     arrival: Column
     watermark: Column
+
+
+def group_columns(transform: Definition) -> list[str]:
+    """Return the columns that identify a partial: its window and keys, lateness, and slot."""
+    return [*transform.by_window, VERDICT, ADMITTED, SLOT]
 
 
 def assign_slots(
@@ -78,11 +86,11 @@ def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
         return events.join(F.broadcast(log.watermarks_after()), "arrival")
     # If there are few watermarks, they are constants in the query. A join would take the engine as
     # long as all other steps.
-    *earlier_watermarks, (_, watermark_after) = [
-        (F.col("arrival") == uncompiled_literal(n), uncompiled_literal(mark))
-        for n, mark in watermarks
-    ]
-    for is_arrival, mark in earlier_watermarks:
+    _, newest_watermark = watermarks[-1]
+    watermark_after = uncompiled_literal(newest_watermark)
+    for number, watermark in watermarks[:-1]:
+        is_arrival = F.col("arrival") == uncompiled_literal(number)
+        mark = uncompiled_literal(watermark)
         watermark_after = F.when(is_arrival, mark).otherwise(watermark_after)
     return events.select("*", watermark_after.alias(WATERMARK_AFTER))
 
@@ -106,12 +114,11 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, current: As
     before_final = Side("late", final_end, current.arrival, slots)
     counted, early = trigger.early.find_firing_arrival(counted, before_end, log.read_ticks)
     counted, late = trigger.late.find_firing_arrival(counted, before_final, log.read_ticks)
-    phase = F.when(
-        on_time, F.when(early.isNotNull(), EARLY).when(end <= current.watermark, ON_TIME)
-    ).otherwise(F.when(late.isNotNull(), LATE).when(final_end <= current.watermark, FINAL))
-    marked = counted.withColumns(
-        {PHASE: phase, FIRED: F.when(on_time, early).otherwise(late).cast("bigint")}
-    )
+    on_time_phase = F.when(early.isNotNull(), EARLY).when(end <= current.watermark, ON_TIME)
+    late_phase = F.when(late.isNotNull(), LATE).when(final_end <= current.watermark, FINAL)
+    phase = F.when(on_time, on_time_phase).otherwise(late_phase)
+    fired_at = F.when(on_time, early).otherwise(late).cast("bigint")
+    marked = counted.withColumns({PHASE: phase, FIRED: fired_at})
     is_fired_by_trigger = F.col(PHASE).isin(EARLY, LATE)
     marked = marked.withColumn(FIRING, F.when(is_fired_by_trigger, F.col(SLOT)).otherwise(F.lit(0)))
     return marked.where(F.col(PHASE).isNotNull())
@@ -124,18 +131,18 @@ def final_watermark(transform: Definition) -> Column:
 
 def has_become_final(transform: Definition, current: AsOf, previous: AsOf) -> Column:
     """Return whether a window became final between the moments `previous` and `current`."""
-    final = final_watermark(transform)
-    return F.coalesce(
-        (final > _finite_watermark(previous)) & (final <= current.watermark), F.lit(False)
-    )
+    return _has_passed(final_watermark(transform), current, previous)
 
 
 def has_closed(current: AsOf, previous: AsOf) -> Column:
     """Return whether a window closed between the moments `previous` and `current`."""
-    end = F.unix_micros("window_end")
-    return F.coalesce(
-        (end > _finite_watermark(previous)) & (end <= current.watermark), F.lit(False)
-    )
+    return _has_passed(F.unix_micros("window_end"), current, previous)
+
+
+def _has_passed(instant: Column, current: AsOf, previous: AsOf) -> Column:
+    """Return whether the watermark reached an instant between two moments."""
+    was_ahead = instant > _finite_watermark(previous)
+    return F.coalesce(was_ahead & (instant <= current.watermark), F.lit(False))
 
 
 def _finite_watermark(moment: AsOf) -> Column:
@@ -163,15 +170,13 @@ def _add_ranks(
     """
     group = [*transform.by_window, _ON_TIME, ADMITTED]
     on_time = F.col(VERDICT) == classification.ON_TIME
-    order = Window.partitionBy(*group).orderBy("arrival", "position")
+    order = Window.partitionBy(group).orderBy("arrival", "position")
     ranked = events.withColumn(_ON_TIME, on_time).withColumn(RANK, F.row_number().over(order))
     if earlier_partials is None:
         return ranked
-    counts = (
-        earlier_partials.withColumn(_ON_TIME, on_time)
-        .groupBy(*group)
-        .agg(F.sum("events").alias(_EARLIER))
-    )
-    earlier_counts = counts.select(F.struct(*group).alias(_GROUP), F.col(_EARLIER))
-    joined = ranked.join(earlier_counts, F.struct(*group).eqNullSafe(F.col(_GROUP)), "left")
+    graded = earlier_partials.withColumn(_ON_TIME, on_time)
+    counts = graded.groupBy(group).agg(F.sum("events").alias(_EARLIER))
+    earlier_counts = counts.select(F.struct(group).alias(_GROUP), F.col(_EARLIER))
+    is_same_group = F.struct(group).eqNullSafe(F.col(_GROUP))
+    joined = ranked.join(earlier_counts, is_same_group, "left")
     return joined.withColumn(RANK, F.col(RANK) + F.coalesce(_EARLIER, F.lit(0)))

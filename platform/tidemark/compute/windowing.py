@@ -20,7 +20,7 @@ from tidemark.compute.lifecycle import choose_lifecycle
 from tidemark.compute.slot import AsOf
 from tidemark.define import classification, uniqueness
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import ADMITTED, FIRST, FIRST_EVENTS, HAPPENED_AT, SLOT, VERDICT
+from tidemark.define.helper_columns import ADMITTED, FIRST, FIRST_EVENTS, HAPPENED_AT, VERDICT
 from tidemark.define.transform import WindowedTransform
 from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.coverage import Coverage
@@ -31,7 +31,8 @@ from tidemark.store.event_log.log import Log
 
 def read_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
     """Return the log's rows that may be in one of the scope's windows."""
-    return log.read_events(scope.after, scope.through, *_event_time_bounds(transform, scope))
+    start, end = _event_time_bounds(transform, scope)
+    return log.read_events(scope.after, scope.through, start, end)
 
 
 def prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> DataFrame:
@@ -45,13 +46,11 @@ def classify_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
     Adds the columns `window_start` and `window_end`; `VERDICT`, the event's lateness in the window;
     `ADMITTED`, whether the event counts in the window; and `HAPPENED_AT`, the event time.
     """
-    is_duplicate = F.col(uniqueness.MARK) if transform.deduplicate else None
-    rows = _assign_and_classify(
-        _prepare_scope(log, transform, scope), transform, scope, is_duplicate
-    )
-    if transform.deduplicate:
-        return rows.drop(uniqueness.MARK)
-    return rows
+    rows = _prepare_scope(log, transform, scope)
+    if not transform.deduplicate:
+        return _assign_and_classify(rows, transform, scope, None)
+    classified = _assign_and_classify(rows, transform, scope, F.col(uniqueness.MARK))
+    return classified.drop(uniqueness.MARK)
 
 
 def count_scope(
@@ -65,20 +64,20 @@ def count_scope(
     window = slices.shared_slices(transform)
     scope_log = log.limited_to_arrivals(scope.after, scope.through)
     if window is None:
-        return aggregate_events(
-            classify_scope(log, transform, scope), transform, scope_log, earlier_partials
-        )
+        events = classify_scope(log, transform, scope)
+        return aggregate_events(events, transform, scope_log, earlier_partials)
     rows = _prepare_scope(log, transform, scope)
-    slice_rows = slices.aggregate_slices(
-        rows, transform, window, by_arrival=scope.arrivals is not None
-    )
-    is_duplicate = F.col(slices.IS_DUPLICATE) if transform.deduplicate else None
+    by_arrival = scope.arrivals is not None
+    slice_rows = slices.aggregate_slices(rows, transform, window, by_arrival=by_arrival)
+    is_duplicate = None
+    if transform.deduplicate:
+        is_duplicate = F.col(slices.IS_DUPLICATE)
     events = _assign_and_classify(slice_rows, transform, scope, is_duplicate)
     slotted = slot.assign_slots(events, transform, scope_log, None)
-    return slotted.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(
-        *slices.merge_slice_columns(slice_rows, transform),
-        F.sum(F.when(F.col(FIRST), F.col("events")).otherwise(0)).alias(FIRST_EVENTS),
-    )
+    first_events = F.when(F.col(FIRST), F.col("events")).otherwise(0)
+    aggregates = slices.merge_slice_columns(slice_rows, transform)
+    aggregates.append(F.sum(first_events).alias(FIRST_EVENTS))
+    return slotted.groupBy(slot.group_columns(transform)).agg(*aggregates)
 
 
 def aggregate_events(
@@ -96,8 +95,8 @@ def aggregate_events(
     Args:
         earlier_partials: the partials of earlier runs, which count triggers need.
     """
-    columns = [a.partial().alias(name) for name, a in transform.aggregates.items()]
-    columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival"), *columns]
+    columns = [F.count("*").alias("events"), F.max("arrival").alias("last_arrival")]
+    columns += [a.partial().alias(name) for name, a in transform.aggregates.items()]
     if transform.window.overlaps:
         columns.append(F.count_if(FIRST).alias(FIRST_EVENTS))
     return choose_lifecycle(transform).aggregate_events(
@@ -111,9 +110,8 @@ def _prepare_scope(log: Log, transform: WindowedTransform, scope: Scope) -> Data
     The column `HAPPENED_AT` is the event time, or null if the event time is implausible.
     """
     time_ranges = _event_time_ranges(transform, scope)
-    rows = prepare_rows(
-        log, transform, scope.after, scope.through, *_event_time_bounds(transform, scope)
-    )
+    start, end = _event_time_bounds(transform, scope)
+    rows = prepare_rows(log, transform, scope.after, scope.through, start, end)
     if len(time_ranges) > 1:
         rows = rows.where(InRanges(transform.source.event_time, time_ranges).to_sql())
     happened = transform.source.valid_event_time(F.unix_micros("arrived_at"))
@@ -135,9 +133,11 @@ def _event_time_bounds(transform: WindowedTransform, scope: Scope) -> tuple[int 
     Both bounds are None if the scope includes all windows.
     """
     time_ranges = _event_time_ranges(transform, scope)
-    return min((s for s, _ in time_ranges), default=None), max(
-        (e for _, e in time_ranges), default=None
-    )
+    if not time_ranges:
+        return None, None
+    start = min(range_start for range_start, _ in time_ranges)
+    end = max(range_end for _, range_end in time_ranges)
+    return start, end
 
 
 def _assign_and_classify(
@@ -156,15 +156,14 @@ def _assign_and_classify(
     verdict = classification.classify_lateness(
         end, watermark, transform.allowed_lateness, is_duplicate
     )
-    admitted = F.col(VERDICT) <= (
-        classification.TOO_LATE if scope.complete else classification.LATE
-    )
-    events = (
-        transform.window.assign_windows(rows, HAPPENED_AT)
-        .where(window_starts_in(scope.ranges).to_sql())
-        .select("*", verdict.alias(VERDICT))
-        .select("*", admitted.alias(ADMITTED))
-    )
+    last_admitted = classification.LATE
+    if scope.complete:
+        last_admitted = classification.TOO_LATE
+    admitted = F.col(VERDICT) <= last_admitted
+    assigned = transform.window.assign_windows(rows, HAPPENED_AT)
+    in_scope = assigned.where(window_starts_in(scope.ranges).to_sql())
+    classified = in_scope.select("*", verdict.alias(VERDICT))
+    events = classified.select("*", admitted.alias(ADMITTED))
     if scope.arrivals is None:
         return events
     return events.where(scope.arrivals)
@@ -219,11 +218,11 @@ def _check_aggregates(transform: WindowedTransform) -> None:
         # The steps are checked one by one. Their composition repeats the partial wherever a step
         # uses it, so its text can have millions of characters.
         partial = F.col(name)
-        steps = (aggregate.partial(), aggregate.merge(partial), aggregate.finish(partial))
-        # The quotes around a column's text are not quotes of SQL.
-        faults = [find_nondeterminism(str(step).removeprefix("Column<'")) for step in steps]
-        fault = next(filter(None, faults), None)
-        if fault is not None:
+        for step in (aggregate.partial(), aggregate.merge(partial), aggregate.finish(partial)):
+            # The quotes around a column's text are not quotes of SQL.
+            fault = find_nondeterminism(str(step).removeprefix("Column<'"))
+            if fault is None:
+                continue
             raise DefinitionError(
                 f"Asset '{transform.name}': the aggregate '{name}', {aggregate}, {fault}. Windows "
                 "are computed more than once, for example in a backfill, and must be equal each "
@@ -233,11 +232,14 @@ def _check_aggregates(transform: WindowedTransform) -> None:
 
 def _check_numbers(log: Log, transform: WindowedTransform) -> None:
     """Refuse sums and means of values that are not numbers, which the engine would convert."""
-    number_columns = {n: a.number for n, a in transform.aggregates.items() if a.number is not None}
+    number_columns: list[Column] = []
+    for name, aggregate in transform.aggregates.items():
+        if aggregate.number is not None:
+            number_columns.append(aggregate.number().alias(name))
     if not number_columns:
         return
     rows = _prepare_scope(log, transform, Scope(0, 0))
-    for field in rows.select(*(number().alias(n) for n, number in number_columns.items())).schema:
+    for field in rows.select(number_columns).schema:
         if not isinstance(field.dataType, NumericType | NullType):
             raise DefinitionError(
                 f"Asset '{transform.name}': the aggregate '{field.name}', "

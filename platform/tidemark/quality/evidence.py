@@ -106,12 +106,10 @@ class Batch:
         If an expectation compares the rows with the event log, recount the events. If an
         expectation needs Great Expectations, import Great Expectations in the background.
         """
-        if any(isinstance(e, General) for e in self.transform.expectations):
+        expectations = self.transform.expectations
+        if any(isinstance(e, General) for e in expectations):
             self.asset.warehouse.run_in_background(gx.import_library)
-        needs_recount = any(
-            isinstance(e, Windowed) and e.confirmed for e in self.transform.expectations
-        )
-        if not needs_recount:
+        if not any(isinstance(e, Windowed) and e.confirmed for e in expectations):
             yield self
             return
         if not self.few:
@@ -186,7 +184,7 @@ class Batch:
         Return no rows if they are from another definition, with other columns.
 
         Args:
-            back: how much earlier to begin each range of windows, in microseconds, as in `ranges`.
+            back: how much earlier to begin each range of windows, in microseconds.
         """
         rows = self.asset.warehouse.read_frame(
             table, InRanges("window_start", self.find_ranges(back))
@@ -194,20 +192,16 @@ class Batch:
         # Only a commit that replaces all rows can follow commits of another definition.
         if self.commit_info.overwritten_ranges != ():
             return rows
-        validated_types = self.unvalidated_rows.dtypes
+        validated_types = dict(self.unvalidated_rows.dtypes)
         stored_types = dict(rows.dtypes)
         names = rows.columns
-        declared = {*self.transform.keys, *self.transform.aggregates}
+        declared = set(self.transform.keys) | set(self.transform.aggregates)
         stored_columns = names[names.index("window_end") + 1 : names.index("events")]
-        if {*stored_columns} == declared and all(
-            stored_types[column] == column_type
-            for column, column_type in validated_types
-            if column in declared
-        ):
+        declared_types = {name: kind for name, kind in validated_types.items() if name in declared}
+        if {name: stored_types[name] for name in stored_columns} == declared_types:
             return rows
-        lacking = [
-            F.lit(None).cast(stored_types[column]).alias(column)
-            for column in names
-            if column not in dict(validated_types)
-        ]
-        return self.unvalidated_rows.where("false").select("*", *lacking)
+        columns = [F.col("*")]
+        for name in names:
+            if name not in validated_types:
+                columns.append(F.lit(None).cast(stored_types[name]).alias(name))
+        return self.unvalidated_rows.where("false").select(columns)

@@ -121,15 +121,15 @@ def statistics_frame(rows: pa.Table) -> pd.DataFrame:
     Numeric columns keep integers and decimals exact, and distinguish null from NaN. Dates stay
     dates even in a column with nulls.
     """
-    is_exact = (
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_decimal,
-        pa.types.is_date32,
-    )
-    return _to_local_times(rows).to_pandas(
-        types_mapper=lambda t: pd.ArrowDtype(t) if any(k(t) for k in is_exact) else None
-    )
+    return _to_local_times(rows).to_pandas(types_mapper=_find_exact_type)
+
+
+def _find_exact_type(column_type: pa.DataType) -> pd.ArrowDtype | None:
+    """Return the pandas type that keeps a column's values exact; None for the usual type."""
+    is_number = pa.types.is_integer(column_type) or pa.types.is_floating(column_type)
+    if is_number or pa.types.is_decimal(column_type) or pa.types.is_date32(column_type):
+        return pd.ArrowDtype(column_type)
+    return None
 
 
 def usual_frame(rows: pa.Table) -> pd.DataFrame:
@@ -138,16 +138,20 @@ def usual_frame(rows: pa.Table) -> pd.DataFrame:
     Decimals become floats, and so do integers in a column with a null. A statistic of no values is
     NaN in these columns, as Great Expectations expects, and not `pd.NA`.
     """
-    decimals = [f.name for f in rows.schema if pa.types.is_decimal(f.type)]
-    floats = [f.with_type(pa.float64()) if f.name in decimals else f for f in rows.schema]
-    return _to_local_times(rows.cast(pa.schema(floats))).to_pandas()
+    fields: list[pa.Field[Any]] = []
+    for field in rows.schema:
+        if pa.types.is_decimal(field.type):
+            fields.append(field.with_type(pa.float64()))
+        else:
+            fields.append(field)
+    return _to_local_times(rows.cast(pa.schema(fields))).to_pandas()
 
 
 def _to_local_times(rows: pa.Table) -> pa.Table:
     """Return rows with all timestamps in UTC without a time zone, for Great Expectations."""
-    instants = {n: _to_instants(rows[n]) for n in rows.column_names if _is_instant(rows[n])}
-    for name, values in instants.items():
-        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
+    for index, name in enumerate(rows.column_names):
+        if _is_instant(rows[name]):
+            rows = rows.set_column(index, name, pa.array(_to_instants(rows[name])))
     return rows
 
 
@@ -158,15 +162,13 @@ def convert_bounds(arguments: Mapping[str, Any], kind: pa.DataType) -> dict[str,
         arguments: all arguments of the expectation.
         kind: the type of the column.
     """
-    converted = {
-        n: _convert_argument(arguments[n], kind)
-        for n in ("min_value", "max_value")
-        if n in arguments
-    }
-    if arguments.get("value_set") is not None:
-        converted["value_set"] = [
-            _convert_argument(allowed, kind) for allowed in arguments["value_set"]
-        ]
+    converted: dict[str, Any] = {}
+    for name in ("min_value", "max_value"):
+        if name in arguments:
+            converted[name] = _convert_argument(arguments[name], kind)
+    allowed_values = arguments.get("value_set")
+    if allowed_values is not None:
+        converted["value_set"] = [_convert_argument(value, kind) for value in allowed_values]
     return converted
 
 
@@ -193,10 +195,16 @@ def _to_series(values: pa.ChunkedArray) -> "pd.Series[Any]":
         return pd.Series(_to_instants(values))
     if pa.types.is_date32(values.type):
         values = _clamp_values(values.cast(pa.int32()), *_DATES).cast(pa.date32())
-    listed = values.to_pylist()
-    if pa.types.is_floating(values.type):
-        listed = [NAN if v is not None and math.isnan(v) else v for v in listed]
-    return pd.Series([pd.NA if v is None else v for v in listed], dtype=object)
+    is_floating = pa.types.is_floating(values.type)
+    converted: list[object] = []
+    for value in values.to_pylist():
+        if value is None:
+            converted.append(pd.NA)
+        elif is_floating and math.isnan(value):
+            converted.append(NAN)
+        else:
+            converted.append(value)
+    return pd.Series(converted, dtype=object)
 
 
 def _is_instant(values: pa.ChunkedArray) -> bool:
@@ -218,16 +226,11 @@ def _convert_argument(value: object, kind: pa.DataType) -> object:
     """Return a value of an expectation's arguments, converted to a column's type."""
     if isinstance(value, bool):
         return value
-    if pa.types.is_decimal(kind) and isinstance(value, int | float | Decimal):
-        return _ExactValue(Decimal(repr(value) if isinstance(value, float) else value))
-    if pa.types.is_floating(kind) and isinstance(value, int | float | Decimal):
-        return _convert_float(value, kind)
+    if isinstance(value, int | float | Decimal):
+        return _convert_number(value, kind)
     try:
         if pa.types.is_timestamp(kind) and isinstance(value, str | dt.date):
-            instant = pd.Timestamp(value)
-            if instant.tz is None:
-                return instant
-            return instant.tz_convert("UTC").tz_localize(None)
+            return _convert_time(value)
         if pa.types.is_date(kind) and isinstance(value, str):
             return dt.date.fromisoformat(value)
     except ValueError:
@@ -236,12 +239,31 @@ def _convert_argument(value: object, kind: pa.DataType) -> object:
     return value
 
 
+def _convert_time(value: str | dt.date) -> pd.Timestamp:
+    instant = pd.Timestamp(value)
+    if instant.tz is None:
+        return instant
+    return instant.tz_convert("UTC").tz_localize(None)
+
+
+def _convert_number(value: "float | Decimal", kind: pa.DataType) -> object:
+    if pa.types.is_floating(kind):
+        return _convert_float(value, kind)
+    if not pa.types.is_decimal(kind):
+        return value
+    if isinstance(value, float):
+        # The shortest text that gives this float has the digits that the user wrote.
+        return _ExactValue(Decimal(repr(value)))
+    return _ExactValue(Decimal(value))
+
+
 def _convert_float(value: "float | Decimal", kind: pa.DataType) -> object:
     nearest = float(value)
     if math.isnan(nearest):
         return _ExactValue(NAN)
-    # An integer that lies between two floats would have another value as a float.
-    exact = value if isinstance(value, int) else nearest
     if pa.types.is_float32(kind):
         return float(np.float32(nearest))
-    return exact
+    if isinstance(value, int):
+        # An integer that lies between two floats would have another value as a float.
+        return value
+    return nearest

@@ -5,9 +5,10 @@ quarantine and the results, and the caller commits them.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -24,9 +25,46 @@ from tidemark.quality.results import Result
 from tidemark.quality.validation import validate_rows
 from tidemark.store.rows import Rows, drop_deleted, to_frame
 
-PASSED, WARNED = "passed", "warned"
+PASSED = "passed"
+WARNED = "warned"
 
-_Failed = tuple[str, str, str, str]
+
+class _FailedExpectation(NamedTuple):
+    """An expectation that a row fails, with the fields of an entry of `failed_expectations`."""
+
+    expectation: str
+    level: str
+    observed: str
+    expected: str
+
+
+@dataclass(frozen=True)
+class _Failures:
+    """The failures among the validated rows.
+
+    Args:
+        by_row: the failures of single rows, by `ROW`.
+        common: the failures of the rows as a whole.
+        row_count: the number of validated rows.
+    """
+
+    by_row: dict[int, list[_FailedExpectation]]
+    common: list[_FailedExpectation]
+    row_count: int
+
+    def has_error(self) -> bool:
+        """Return whether an expectation of level `error` fails."""
+        if any(failure.level == ERROR for failure in self.common):
+            return True
+        return self.count_rows_with_warnings() < len(self.by_row)
+
+    def count_rows_with_warnings(self) -> int:
+        """Return how many rows fail only expectations of level `warning`."""
+        count = 0
+        for failures in self.by_row.values():
+            if all(failure.level != ERROR for failure in failures):
+                count += 1
+        return count
 
 
 @dataclass(frozen=True)
@@ -57,36 +95,38 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     Args:
         rows: the computed rows as they would be published. `IS_DELETED` is true for rows to delete.
     """
+    warehouse = batch.asset.warehouse
     if not batch.guarded:
-        return GateResult(rows, batch.asset.warehouse.count_windows(rows))
+        return GateResult(rows, warehouse.count_windows(rows))
     with _set_planning(batch, rows):
-        validated = validate_rows(drop_deleted(rows), batch)
-    failed: dict[int, list[_Failed]] = defaultdict(list)
-    for result in validated:
+        results = validate_rows(drop_deleted(rows), batch)
+    failures = _collect_failures(results)
+    declared = batch.transform.expectations
+    # An expectation that is not declared is only recorded if rows fail it.
+    recorded = [
+        result for result in results if result.expectation in declared or not result.success
+    ]
+    if failures.has_error() or not quarantine.is_empty(batch):
+        return _split_rows(to_frame(warehouse.spark, rows), batch, recorded, failures)
+    warned = len(failures.by_row)
+    if failures.common:
+        warned = failures.row_count
+    passing = _add_quality(rows, failures)
+    return GateResult(passing, warehouse.count_windows(rows), warned=warned, results=recorded)
+
+
+def _collect_failures(results: Sequence[Result]) -> _Failures:
+    by_row: dict[int, list[_FailedExpectation]] = defaultdict(list)
+    common: list[_FailedExpectation] = []
+    row_count = 0
+    for result in results:
+        row_count = result.count
+        if result.fails_as_whole:
+            common.append(_describe_failure(result, result.describe_outcome()))
         for failure in result.failures:
             if failure.row is not None:
-                failed[failure.row].append(_describe_failure(result, failure.observed))
-    common_failures = [
-        _describe_failure(r, r.describe_outcome()) for r in validated if r.fails_as_whole
-    ]
-    levels = {f[1] for fs in failed.values() for f in fs} | {f[1] for f in common_failures}
-    row_count = validated[0].count if validated else 0
-    declared = batch.transform.expectations
-    validated = [r for r in validated if r.expectation in declared or not r.success]
-    if ERROR not in levels and quarantine.is_empty(batch):
-        warned = row_count if common_failures else len(failed)
-        passing = _add_quality(rows, {*failed}, everything=bool(common_failures))
-        return GateResult(
-            passing, batch.asset.warehouse.count_windows(rows), warned=warned, results=validated
-        )
-    return _split_rows(
-        to_frame(batch.asset.warehouse.spark, rows),
-        batch,
-        validated,
-        failed,
-        common_failures,
-        row_count,
-    )
+                by_row[failure.row].append(_describe_failure(result, failure.observed))
+    return _Failures(by_row, common, row_count)
 
 
 def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
@@ -95,107 +135,87 @@ def _set_planning(batch: Batch, rows: Rows) -> AbstractContextManager[None]:
     if in_memory and not any(isinstance(e, Windowed) for e in batch.expectations):
         return nullcontext()
     # Rows that fit into memory are few enough for an interpreted plan.
-    planning = batch.planning if batch.few_events else Planning.for_size(in_memory)
+    planning = Planning.for_size(in_memory)
+    if batch.few_events:
+        planning = batch.planning
     return batch.asset.warehouse.use_planning(planning)
 
 
-def _add_quality(rows: Rows, warned: set[int], *, everything: bool) -> Rows:
-    """Return the rows, each with its `quality`, for a commit without quarantined rows.
-
-    Args:
-        warned: the `ROW` numbers of the rows that fail an expectation of level `warning`.
-        everything: true if an expectation fails for the rows as a whole.
-    """
+def _add_quality(rows: Rows, failures: _Failures) -> Rows:
+    """Return the rows, each with its `quality`, for a commit without quarantined rows."""
     if isinstance(rows, DataFrame):
-        if everything:
-            marked = F.lit(True)
-        else:
-            marked = F.col(ROW).isin([*warned]) if warned else F.lit(False)
-        quality = F.when(F.col(IS_DELETED), None).when(marked, WARNED).otherwise(PASSED)
+        is_warned = F.lit(bool(failures.common))
+        if failures.by_row and not failures.common:
+            is_warned = F.col(ROW).isin(list(failures.by_row))
+        quality = F.when(F.col(IS_DELETED), None).when(is_warned, WARNED).otherwise(PASSED)
         return rows.withColumn("quality", quality).drop(*UNPUBLISHED)
+    grades: list[str | None] = []
     numbers = rows[ROW].to_pylist()
-    deleted = rows[IS_DELETED].to_pylist()
-    grades = [
-        None if is_deleted else WARNED if everything or number in warned else PASSED
-        for number, is_deleted in zip(numbers, deleted, strict=True)
-    ]
+    for number, is_deleted in zip(numbers, rows[IS_DELETED].to_pylist(), strict=True):
+        if is_deleted:
+            grades.append(None)
+        elif failures.common or number in failures.by_row:
+            grades.append(WARNED)
+        else:
+            grades.append(PASSED)
     index = rows.schema.get_field_index("quality")
     graded = rows.set_column(index, "quality", pa.array(grades, pa.string()))
     return graded.drop_columns([column for column in UNPUBLISHED if column in rows.column_names])
 
 
 def _split_rows(
-    rows: DataFrame,
-    batch: Batch,
-    validated: Sequence[Result],
-    failed: Mapping[int, list[_Failed]],
-    common_failures: list[_Failed],
-    row_count: int,
+    rows: DataFrame, batch: Batch, results: Sequence[Result], failures: _Failures
 ) -> GateResult:
     """Separate the rows to publish from the rows to quarantine.
 
     Args:
-        failed: the failures of single rows, by `ROW`.
-        common_failures: the failures of the rows as a whole.
-        row_count: the number of validated rows.
+        results: the results to record.
     """
-    marked = _mark_failing(rows, failed, common_failures)
+    marked = _mark_failing(rows, failures)
     settled = quarantine.compute_changes(replace(batch, rows=rows), marked)
-    is_released = F.col(ROW).isin(settled.released) if settled.released else F.lit(False)
-    quality = (
-        F.when(F.col(IS_DELETED), None)
-        .when(is_released, quarantine.RELEASED)
-        .when(F.size("failed_expectations") > 0, WARNED)
-        .otherwise(PASSED)
-    )
-    columns = [c for c in rows.columns if c not in UNPUBLISHED]
-    passing = (
-        marked.where(~F.col("_bad") | is_released).withColumn("quality", quality).select(columns)
-    )
-    rows_with_warnings = sum(all(f[1] != ERROR for f in fs) for fs in failed.values())
-    warned = (
-        row_count - settled.quarantined if common_failures and validated else rows_with_warnings
-    )
+    is_released = F.lit(False)
+    if settled.released:
+        is_released = F.col(ROW).isin(settled.released)
+    quality = F.when(F.col(IS_DELETED), None).when(is_released, quarantine.RELEASED)
+    quality = quality.when(F.size("failed_expectations") > 0, WARNED).otherwise(PASSED)
+    columns = [name for name in rows.columns if name not in UNPUBLISHED]
+    publishable = marked.where(~F.col("_bad") | is_released)
+    passing = publishable.withColumn("quality", quality).select(columns)
+    warned = failures.count_rows_with_warnings()
+    if failures.common:
+        warned = failures.row_count - settled.quarantined
     materialized = batch.scratch.materialize(passing, few=batch.few)
     count = batch.asset.warehouse.count_windows(materialized)
     if settled.last_good_rows is not None:
-        published_rows = to_frame(rows.sparkSession, materialized).unionByName(
-            settled.last_good_rows.withColumn(IS_DELETED, F.lit(False)).select(columns)
-        )
+        last_good_rows = settled.last_good_rows.withColumn(IS_DELETED, F.lit(False)).select(columns)
+        published_rows = to_frame(rows.sparkSession, materialized).unionByName(last_good_rows)
         materialized = batch.scratch.materialize(published_rows, few=batch.few)
-    return GateResult(materialized, count, settled.changes, settled.quarantined, warned, validated)
+    return GateResult(materialized, count, settled.changes, settled.quarantined, warned, results)
 
 
-def _mark_failing(
-    rows: DataFrame, failed: Mapping[int, list[_Failed]], common_failures: list[_Failed]
-) -> DataFrame:
+def _mark_failing(rows: DataFrame, failures: _Failures) -> DataFrame:
     """Return `rows` with the column `failed_expectations`, and with `_bad`, true if the row must be
     quarantined.
     """
     no_failures = F.array().cast(FAILED)
-    failures = (
-        F.array(*[_to_literal(f) for f in common_failures]).cast(FAILED)
-        if common_failures
-        else no_failures
-    )
-    if failed:
-        failing_rows = rows.sparkSession.createDataFrame(
-            [*failed.items()], f"{ROW} BIGINT, _own {FAILED}"
-        )
+    failed = no_failures
+    if failures.common:
+        failed = F.array([_to_literal(failure) for failure in failures.common]).cast(FAILED)
+    if failures.by_row:
+        columns = f"{ROW} BIGINT, _own {FAILED}"
+        failing_rows = rows.sparkSession.createDataFrame(list(failures.by_row.items()), columns)
         rows = rows.join(F.broadcast(failing_rows), ROW, "left")
-        failures = F.concat(F.coalesce("_own", no_failures), failures)
-    is_bad = F.exists(failures, lambda f: f["level"] == ERROR)
-    validated = ~F.col(IS_DELETED)
-    return rows.withColumns(
-        {"failed_expectations": F.when(validated, failures), "_bad": validated & is_bad}
-    ).drop("_own")
+        failed = F.concat(F.coalesce("_own", no_failures), failed)
+    has_error = F.exists(failed, lambda failure: failure["level"] == ERROR)
+    is_validated = ~F.col(IS_DELETED)
+    marks = {"failed_expectations": F.when(is_validated, failed), "_bad": is_validated & has_error}
+    return rows.withColumns(marks).drop("_own")
 
 
-def _to_literal(failed: _Failed) -> Column:
-    names = ("expectation", "level", "observed", "expected")
-    return F.struct(*[F.lit(v).alias(n) for n, v in zip(names, failed, strict=True)])
+def _to_literal(failure: _FailedExpectation) -> Column:
+    return F.struct([F.lit(value).alias(name) for name, value in failure._asdict().items()])
 
 
-def _describe_failure(result: Result, observed: str) -> _Failed:
+def _describe_failure(result: Result, observed: str) -> _FailedExpectation:
     expectation = result.expectation
-    return expectation.name, expectation.level, observed, expectation.expected
+    return _FailedExpectation(expectation.name, expectation.level, observed, expectation.expected)

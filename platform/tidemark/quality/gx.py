@@ -103,34 +103,51 @@ def validate_chunks(chunks: Chunks, expectations: Sequence[General]) -> list[Fin
     Args:
         chunks: yields the rows, which must have the column `ROW`.
     """
-    numbered = dict(enumerate(expectations))
-    row_expectations = {n: e for n, e in numbered.items() if _is_by_row(e)}
-    other_expectations = {n: e for n, e in numbered.items() if n not in row_expectations}
+    row_expectations: dict[int, General] = {}
+    other_expectations: dict[int, General] = {}
+    for number, expectation in enumerate(expectations):
+        if _is_by_row(expectation):
+            row_expectations[number] = expectation
+        else:
+            other_expectations[number] = expectation
     findings: dict[int, Finding] = {}
     with _LIBRARY_LOCK:
         _load_library()
-        from tidemark.quality import exact
-
         if row_expectations:
-            tallies = {n: _Tally(e) for n, e in row_expectations.items()}
-            for rows in chunks(_needed_columns(row_expectations.values())):
-                results = _validate_chunk(exact.exact_frame(rows), row_expectations, rows.schema)
-                _refuse_errors(row_expectations, results)
-                for n, result in results.items():
-                    tallies[n].add_result(result)
-            findings |= {n: tally.build_finding() for n, tally in tallies.items()}
+            findings |= _validate_each_row(chunks, row_expectations)
         if other_expectations:
-            rows = pa.concat_tables(chunks(None))
-            results = _validate_chunk(exact.statistics_frame(rows), other_expectations, rows.schema)
-            # The library raises an error if a statistic of exact columns is null, because there are
-            # too few values. It accepts the NaN that its usual columns give instead.
-            if undefined := {
-                n: e for n, e in other_expectations.items() if _list_errors(results[n])
-            }:
-                results |= _validate_chunk(exact.usual_frame(rows), undefined, rows.schema)
-            _refuse_errors(other_expectations, results)
-            findings |= {n: _to_finding(r) for n, r in results.items()}
-    return [findings[n] for n in numbered]
+            findings |= _validate_as_whole(pa.concat_tables(chunks(None)), other_expectations)
+    return [findings[number] for number in range(len(expectations))]
+
+
+def _validate_each_row(chunks: Chunks, expectations: Mapping[int, General]) -> dict[int, Finding]:
+    """Return the findings of expectations about single rows, by the number of the expectation."""
+    from tidemark.quality import exact
+
+    tallies = {number: _Tally(expectation) for number, expectation in expectations.items()}
+    for rows in chunks(_needed_columns(expectations.values())):
+        results = _validate_chunk(exact.exact_frame(rows), expectations, rows.schema)
+        _refuse_errors(expectations, results)
+        for number, result in results.items():
+            tallies[number].add_result(result)
+    return {number: tally.build_finding() for number, tally in tallies.items()}
+
+
+def _validate_as_whole(rows: pa.Table, expectations: Mapping[int, General]) -> dict[int, Finding]:
+    """Return the findings of expectations about all rows, by the number of the expectation."""
+    from tidemark.quality import exact
+
+    results = _validate_chunk(exact.statistics_frame(rows), expectations, rows.schema)
+    undefined: dict[int, General] = {}
+    for number, expectation in expectations.items():
+        if _list_errors(results[number]):
+            undefined[number] = expectation
+    if undefined:
+        # The library raises an error if a statistic of exact columns is null, because there are
+        # too few values. It accepts the NaN that its usual columns give instead.
+        results |= _validate_chunk(exact.usual_frame(rows), undefined, rows.schema)
+    _refuse_errors(expectations, results)
+    return {number: _to_finding(result) for number, result in results.items()}
 
 
 def _is_by_row(expectation: General) -> bool:
@@ -145,28 +162,29 @@ def _needed_columns(expectations: Iterable[General]) -> list[str] | None:
 
     Return None, for all columns, if an expectation has a row condition, which may use any column.
     """
-    if any("row_condition" in e.arguments for e in expectations):
-        return None
-    return [ROW, *dict.fromkeys(c for e in expectations for c in e.columns)]
+    columns = [ROW]
+    for expectation in expectations:
+        if "row_condition" in expectation.arguments:
+            return None
+        columns += expectation.columns
+    return list(dict.fromkeys(columns))
 
 
 def _validate_chunk(
     rows: pd.DataFrame, expectations: Mapping[int, General], schema: pa.Schema
 ) -> "dict[int, ExpectationValidationResult]":
     """Return the library's result for some rows, by the number of the expectation."""
-    built = [
-        _build_expectation(e, schema).copy(update={"meta": {"place": n}})
-        for n, e in expectations.items()
-    ]
-    suite = _load_library().ExpectationSuite(name="rows", expectations=built)
+    numbered: list[Expected] = []
+    for number, expectation in expectations.items():
+        built = _build_expectation(expectation, schema)
+        # The library returns the results in any order, each with the metadata of its expectation.
+        numbered.append(built.copy(update={"meta": {"place": number}}))
+    suite = _load_library().ExpectationSuite(name="rows", expectations=numbered)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        validated = (
-            _load_batch_definition()
-            .get_batch({"dataframe": rows})
-            .validate(suite, result_format=_RESULT_FORMAT)
-        )
-    return {r.expectation_config.meta["place"]: r for r in validated.results}
+        batch = _load_batch_definition().get_batch({"dataframe": rows})
+        validated = batch.validate(suite, result_format=_RESULT_FORMAT)
+    return {result.expectation_config.meta["place"]: result for result in validated.results}
 
 
 class _Tally:
@@ -180,13 +198,13 @@ class _Tally:
     def add_result(self, result: "ExpectationValidationResult") -> None:
         detail = result.result
         self._validated += int(detail["element_count"]) - int(detail.get("missing_count") or 0)
-        rows = detail.get("unexpected_index_list") or []
-        self._failing += [(int(row[ROW]), _format_row(row)) for row in rows]
+        self._failing += _list_failing(detail)
 
     def build_finding(self) -> Finding:
         failed = len(self._failing)
-        success = not failed or (self._validated - failed) / self._validated >= self._mostly
-        return Finding(success, [] if success else self._failing, None)
+        if not failed or (self._validated - failed) / self._validated >= self._mostly:
+            return Finding(success=True, rows=[], observed=None)
+        return Finding(success=False, rows=self._failing, observed=None)
 
 
 @cache
@@ -224,11 +242,11 @@ def _build_expectation(expectation: General, schema: pa.Schema) -> "Expected":
     if not _is_by_row(expectation) or len(expectation.columns) != 1:
         return built
     (column,) = expectation.columns
-    bounds = exact.convert_bounds(arguments, schema.field(column).type)
-    return _for_rows(kind)(**{**arguments, **bounds})
+    arguments |= exact.convert_bounds(arguments, schema.field(column).type)
+    return _find_row_class(kind)(**arguments)
 
 
-def _for_rows(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
+def _find_row_class(kind: Any) -> Any:  # noqa: ANN401 (the library's classes)
     """Return the class that validates single rows in place of one of the library's classes.
 
     Return the library's class itself if Tidemark has no replacement.
@@ -257,9 +275,15 @@ def _build_between() -> "type[Expected]":
 def _list_errors(result: "ExpectationValidationResult") -> list[str]:
     """Return the library's error messages if it could not compute an expectation, else nothing."""
     exceptions = result.exception_info
-    errors = [e for e in exceptions.values() if isinstance(e, dict)]
-    raised: list[Any] = errors or ([exceptions] if exceptions.get("raised_exception") else [])
-    return [" ".join(str(error["exception_message"]).split()).rstrip(".") for error in raised]
+    # The library gives either one error, or the errors of several metrics by their names.
+    raised: list[Any] = [error for error in exceptions.values() if isinstance(error, dict)]
+    if not raised and exceptions.get("raised_exception"):
+        raised.append(exceptions)
+    messages: list[str] = []
+    for error in raised:
+        words = str(error["exception_message"]).split()
+        messages.append(" ".join(words).rstrip("."))
+    return messages
 
 
 def _refuse_errors(
@@ -275,26 +299,34 @@ def _refuse_errors(
 
 def _to_finding(result: "ExpectationValidationResult") -> Finding:
     """Return the finding of an expectation that got all rows in one piece."""
-    detail = result.result
-    failing = [] if result.success else detail.get("unexpected_index_list") or []
-    if "unexpected_count" not in detail or (not result.success and not failing):
-        return Finding(bool(result.success), None, _describe_outcome(result))
-    return Finding(bool(result.success), [(int(f[ROW]), _format_row(f)) for f in failing], None)
+    success = bool(result.success)
+    failing: list[tuple[int, str]] = []
+    if not success:
+        failing = _list_failing(result.result)
+    if "unexpected_count" not in result.result or (not success and not failing):
+        return Finding(success, None, _describe_outcome(result))
+    return Finding(success, failing, None)
+
+
+def _list_failing(detail: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return the `ROW` and the value of each failing row in a result of the library."""
+    rows = detail.get("unexpected_index_list") or []
+    return [(int(row[ROW]), _format_row(row)) for row in rows]
 
 
 def _describe_outcome(result: "ExpectationValidationResult") -> str | None:
     """Return the value observed for the rows as a whole; None if there is nothing to report."""
     observed = result.result.get("observed_value")
-    if observed is not None or result.success:
-        if observed is None:
-            return None
+    if observed is not None:
         return str(observed)
-    listed = [
-        f"{kind} values: {', '.join(map(_format_value, values))}"
-        for kind in ("unexpected", "missing")
-        if (values := result.result.get(f"partial_{kind}_list"))
-    ]
-    return "; ".join(listed) or "not as expected"
+    if result.success:
+        return None
+    described: list[str] = []
+    for kind in ("unexpected", "missing"):
+        values = result.result.get(f"partial_{kind}_list")
+        if values:
+            described.append(f"{kind} values: {', '.join(map(_format_value, values))}")
+    return "; ".join(described) or "not as expected"
 
 
 def _format_row(row: Mapping[str, Any]) -> str:

@@ -95,11 +95,11 @@ class Choice:
 def create_table(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
     if warehouse.has_table(transform.quarantine_table):
         return
-    column_rows = (
-        to_frame(warehouse.spark, rows)
-        .drop(*_NOT_KEPT)
-        .withColumns({name: F.lit(None).cast(kind) for name, kind in QUARANTINE_COLUMNS.items()})
-    )
+    quarantine_columns: dict[str, Column] = {}
+    for name, kind in QUARANTINE_COLUMNS.items():
+        quarantine_columns[name] = F.lit(None).cast(kind)
+    kept_rows = to_frame(warehouse.spark, rows).drop(*_NOT_KEPT)
+    column_rows = kept_rows.withColumns(quarantine_columns)
     comment = f"Windows of {transform.name} that failed an expectation"
     warehouse.ensure_table(transform.quarantine_table, column_rows, comment)
 
@@ -138,15 +138,15 @@ def compute_changes(batch: Batch, validated: DataFrame) -> _QuarantineChanges:
     is_discarded = F.lit(False)
     if discarded:
         is_discarded = F.col(ROW).isin(discarded)
-    columns = [name for name in validated.columns if name not in (*_NOT_KEPT, "_bad")]
-    rows = batch.scratch.materialize(
-        failed_rows.dropDuplicates(transform.by_window).select(
-            *columns,
-            F.when(is_discarded, DISCARDED).otherwise(QUARANTINED).alias("quarantine_status"),
-            F.lit(commit_info.run).alias("quarantine_run"),
-        ),
-        few=is_small,
-    )
+    status = F.when(is_discarded, DISCARDED).otherwise(QUARANTINED)
+    columns: list[str | Column] = []
+    for name in validated.columns:
+        if name not in _NOT_KEPT and name != "_bad":
+            columns.append(name)
+    columns.append(status.alias("quarantine_status"))
+    columns.append(F.lit(commit_info.run).alias("quarantine_run"))
+    one_of_each = failed_rows.dropDuplicates(transform.by_window)
+    rows = batch.scratch.materialize(one_of_each.select(columns), few=is_small)
     count = batch.asset.warehouse.count_windows(rows)
     quarantined = to_frame(validated.sparkSession, rows)
     if commit_info.replaced_ranges is not None:
@@ -295,7 +295,9 @@ def read_computed(
     if not warehouse.has_table(transform.quarantine_table):
         return published
     quarantined = warehouse.read_frame(transform.quarantine_table, bound)
-    identity = ["window_start", "window_end", *(transform.keys if keys is None else keys)]
+    identity = transform.by_window
+    if keys is not None:
+        identity = ["window_start", "window_end", *keys]
     same = same_values(identity, "p", "w")
     good = published.alias("p").join(quarantined.alias("w"), same, "left_anti")
     return good.unionByName(quarantined.drop(*QUARANTINE_COLUMNS), allowMissingColumns=True)
@@ -320,7 +322,8 @@ def count_windows(
     rows = warehouse.load_rows(transform.quarantine_table, window_starts_in(ranges))
     counts: Counter[str] = Counter()
     for failures in rows["failed_expectations"].to_pylist():
-        counts.update({failure["expectation"] for failure in failures if failure["level"] == ERROR})
+        errors = [failure for failure in failures if failure["level"] == ERROR]
+        counts.update({failure["expectation"] for failure in errors})
     return QuarantineCounts(rows.num_rows, dict(counts))
 
 
@@ -348,9 +351,8 @@ def _read_chosen(
 def _check_published(asset: Asset, rows: pa.Table) -> None:
     # The rows were read before this check. Commits that were published then are still published.
     published_commit = asset.published_commit_number()
-    unpublished_rows = sum(
-        commit_number > published_commit for commit_number in rows["commit_number"].to_pylist()
-    )
+    commit_numbers = rows["commit_number"].to_pylist()
+    unpublished_rows = sum(number > published_commit for number in commit_numbers)
     if unpublished_rows:
         name = asset.transform.name
         raise ConflictError(

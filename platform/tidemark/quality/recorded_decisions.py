@@ -75,10 +75,11 @@ class _RecordedResult:
             return Validation(rows, F.lit(True), F.lit(self.everything))
         if not self.failing:
             return Validation(rows, F.lit(False), F.lit(""))
-        failing = rows.sparkSession.createDataFrame(
-            [(start, keys, observed) for (start, keys), observed in self.failing.items()],
-            f"{_START} BIGINT, {_KEYS} STRING, {_OBSERVED} STRING",
-        )
+        recorded: list[tuple[int, str, str]] = []
+        for (start, keys), observed in self.failing.items():
+            recorded.append((start, keys, observed))
+        columns = f"{_START} BIGINT, {_KEYS} STRING, {_OBSERVED} STRING"
+        failing = rows.sparkSession.createDataFrame(recorded, columns)
         identified = _add_row_id(rows, evidence.transform.keys)
         validated = identified.join(F.broadcast(failing), [_START, _KEYS], "left")
         return Validation(validated, F.col(_OBSERVED).isNotNull(), F.col(_OBSERVED))
@@ -146,11 +147,12 @@ def _choose_expectations(
     """Return the expectations of a retry: recorded results, and what must be validated again."""
     current = asset.transform.expectations
     incomplete: set[str] = set()
-    if not attempt.has_whole_quarantine:
-        incomplete = {name for name, result in recorded.items() if result.is_partial}
-    chosen: list[Expectation] = [
-        result.to_expectation(name) for name, result in recorded.items() if name not in incomplete
-    ]
+    chosen: list[Expectation] = []
+    for name, result in recorded.items():
+        if result.is_partial and not attempt.has_whole_quarantine:
+            incomplete.add(name)
+        else:
+            chosen.append(result.to_expectation(name))
     if attempt.wrote_rows and not attempt.wrote_quarantine:
         # Without a quarantine table, the first attempt validated no rows.
         was_guarded = asset.warehouse.has_table(asset.transform.quarantine_table)
@@ -191,16 +193,16 @@ def _published_expectation(asset: Asset, commit_info: CommitInfo, recorded: _Res
     A row with a recorded failure of level `error` passes this expectation: the recorded failure is
     enough to quarantine the row.
     """
-    failing = {
-        row_id for result in recorded.values() if result.level == ERROR for row_id in result.failing
-    }
+    failing: set[_RowId] = set()
+    for result in recorded.values():
+        if result.level == ERROR:
+            failing |= result.failing.keys()
 
-    def validate(rows: DataFrame, _: Evidence) -> Validation:
+    def find_unpublished(rows: DataFrame, _: Evidence) -> Validation:
         published = asset.warehouse.read_frame(asset.transform.published_table)
         published = published.where(F.col("commit_number") >= commit_info.commit_number)
-        passing = _add_row_id(published, asset.transform.keys).select(
-            _START, _KEYS, F.lit("").alias(_OBSERVED)
-        )
+        with_id = _add_row_id(published, asset.transform.keys)
+        passing = with_id.select(_START, _KEYS, F.lit("").alias(_OBSERVED))
         if failing:
             failing_rows = [(start, keys, "") for start, keys in failing]
             decided = rows.sparkSession.createDataFrame(failing_rows, passing.schema)
@@ -212,7 +214,7 @@ def _published_expectation(asset: Asset, commit_info: CommitInfo, recorded: _Res
     return Windowed(
         name="quarantined by an earlier attempt",
         expected="published by the first attempt",
-        validate=validate,
+        validate=find_unpublished,
     )
 
 
@@ -220,9 +222,8 @@ def _add_quarantined(asset: Asset, commit_info: CommitInfo, recorded: _Results) 
     """Add the failures of all quarantined rows to the recorded results, which list only some."""
     rows = asset.warehouse.read_frame(asset.transform.quarantine_table)
     rows = rows.where(F.col("commit_number") == commit_info.commit_number)
-    quarantined = _add_row_id(rows, asset.transform.keys).select(
-        _START, _KEYS, "failed_expectations"
-    )
+    with_id = _add_row_id(rows, asset.transform.keys)
+    quarantined = with_id.select(_START, _KEYS, "failed_expectations")
     for start, keys, failed_expectations in quarantined.collect():
         for failed in failed_expectations:
             empty = _RecordedResult(failed["level"], failed["expected"])

@@ -91,9 +91,11 @@ class Result:
             return self.observed
         if not self.failures:
             return f"{format_count(self.validated, 'row')} as expected"
-        some = [f"{f.observed} ({_format_place(f)})" for f in self.failures[:_OBSERVED]]
-        more = len(self.failures) - len(some)
-        return "; ".join(some) + (f"; and {more:,} more" if more else "")
+        listed = [f"{f.observed} ({_format_place(f)})" for f in self.failures[:_OBSERVED]]
+        unlisted_count = len(self.failures) - len(listed)
+        if unlisted_count:
+            listed.append(f"and {unlisted_count:,} more")
+        return "; ".join(listed)
 
 
 @dataclass(frozen=True)
@@ -135,38 +137,54 @@ def append_results(asset: Asset, commit_info: CommitInfo, results: Sequence[Resu
     """Record the results of a commit, at most once. Do nothing without results."""
     if not results:
         return
-    at = time.time_ns() // 1000
-    rows = [
-        {
+    rows: list[dict[str, Any]] = []
+    recorded_at = time.time_ns() // 1000
+    for result in results:
+        row = {
             "asset": asset.transform.name,
             "side_of": asset.transform.side_of,
             "table_id": asset.table_id,
-            "expectation": r.expectation.name,
-            "level": r.expectation.level,
-            "success": r.success,
-            "window_from": r.span[0],
-            "window_to": r.span[1],
-            "rows_validated": r.validated,
-            "rows_failed": r.validated if r.fails_as_whole else len(r.failures),
-            "observed": r.describe_outcome(),
-            "expected": r.expectation.expected,
-            "failures": [
-                {"window_start": f.window_start, "keys": f.keys, "observed": f.observed}
-                for f in _select_listed(r.failures)
-            ],
             "run": commit_info.run,
             "mode": commit_info.mode,
             "through_arrival": commit_info.furthest_position.arrival,
             "commit_number": commit_info.commit_number,
-            "at": at,
+            "at": recorded_at,
         }
-        for r in results
-    ]
+        rows.append(row | _to_columns(result))
     table = pa.Table.from_pylist(rows, schema=_SCHEMA)
     asset.warehouse.ensure_table(TABLE, table, "Every result of every expectation")
     asset.warehouse.append_rows(
         table, TABLE, asset.commit_app, commit_info.commit_number, epoch=asset.start_epoch
     )
+
+
+def _to_columns(result: Result) -> dict[str, Any]:
+    """Return the columns of the table that depend on the result alone."""
+    window_from, window_to = result.span
+    rows_failed = len(result.failures)
+    if result.fails_as_whole:
+        rows_failed = result.validated
+    failures: list[dict[str, Any]] = []
+    for failure in _select_listed(result.failures):
+        failures.append(
+            {
+                "window_start": failure.window_start,
+                "keys": failure.keys,
+                "observed": failure.observed,
+            }
+        )
+    return {
+        "expectation": result.expectation.name,
+        "level": result.expectation.level,
+        "success": result.success,
+        "window_from": window_from,
+        "window_to": window_to,
+        "rows_validated": result.validated,
+        "rows_failed": rows_failed,
+        "observed": result.describe_outcome(),
+        "expected": result.expectation.expected,
+        "failures": failures,
+    }
 
 
 def _select_listed(failures: Sequence[Failure]) -> list[Failure]:
@@ -175,11 +193,17 @@ def _select_listed(failures: Sequence[Failure]) -> list[Failure]:
     The first failure of each window takes precedence over further failures of that window. The list
     therefore shows as many of the windows with failures as possible.
     """
-    seen, first, more = set[int](), list[Failure](), list[Failure]()
+    listed = list[Failure]()
+    further = list[Failure]()
+    seen_windows = set[int]()
     for failure in failures:
-        (more if failure.window_start in seen else first).append(failure)
-        seen.add(failure.window_start)
-    return sorted([*first, *more][:MAX_FAILURES])
+        if failure.window_start in seen_windows:
+            further.append(failure)
+        else:
+            listed.append(failure)
+            seen_windows.add(failure.window_start)
+    listed += further
+    return sorted(listed[:MAX_FAILURES])
 
 
 def delete_observations(asset: Asset, ranges: Ranges, validating_commit: int) -> int:
@@ -191,39 +215,48 @@ def delete_observations(asset: Asset, ranges: Ranges, validating_commit: int) ->
 
     Args:
         ranges: the ranges of the window starts; without any range, all windows are meant.
-        through: the commit that validated the windows again. Its results do not change, nor do
-            those of later commits.
+        validating_commit: the commit that validated the windows again. Its results do not change,
+            nor do those of later commits.
     """
     warehouse = asset.warehouse
     if not warehouse.has_table(TABLE):
         return 0
-    rows, name = warehouse.load_rows(TABLE), asset.transform.name
+    rows = warehouse.load_rows(TABLE)
     owners = zip(rows["asset"].to_pylist(), rows["side_of"].to_pylist(), strict=True)
-    named = [name in each for each in owners]
-    rows = rows.filter(pa.array(named, pa.bool_()))
-    spans = zip(to_micros(rows["window_from"]), to_micros(rows["window_to"]), strict=True)
-    over = [not ranges or any(a < end and start < b for start, end in ranges) for a, b in spans]
-    own = zip(rows["table_id"].to_pylist(), rows["commit_number"].to_pylist(), strict=True)
-    past = [
-        not (table_id == asset.table_id and commit_number >= validating_commit)
-        for table_id, commit_number in own
-    ]
-    is_readable = [text != ERASED_TEXT for text in rows["observed"].to_pylist()]
-    mask = [all(each) for each in zip(over, past, is_readable, strict=True)]
+    is_of_asset = [asset.transform.name in names for names in owners]
+    rows = rows.filter(pa.array(is_of_asset, pa.bool_()))
+    starts = to_micros(rows["window_from"])
+    ends = to_micros(rows["window_to"])
+    facts = rows.select(["table_id", "commit_number", "observed"]).to_pylist()
+    mask: list[bool] = []
+    for row, start, end in zip(facts, starts, ends, strict=True):
+        is_current_table = row["table_id"] == asset.table_id
+        is_new = is_current_table and row["commit_number"] >= validating_commit
+        is_erased = row["observed"] == ERASED_TEXT
+        covers_window = _overlaps_ranges(start, end, ranges)
+        mask.append(covers_window and not is_new and not is_erased)
     chosen = rows.filter(pa.array(mask, pa.bool_()))
     if not chosen.num_rows:
         return 0
-    nothing = pa.array([[]] * chosen.num_rows, _SCHEMA.field("failures").type)
-    chosen = chosen.set_column(chosen.column_names.index("failures"), "failures", nothing)
-    wordless = Merge(
+    no_failures = pa.array([[]] * chosen.num_rows, _SCHEMA.field("failures").type)
+    chosen = chosen.set_column(chosen.column_names.index("failures"), "failures", no_failures)
+    clear_values = Merge(
         on=("asset", "table_id", "expectation", "commit_number"),
         insert=None,
         only={"failures": "s.failures", "observed": f"'{ERASED_TEXT}'"},
     )
-    warehouse.merge_rows(chosen, TABLE, wordless)
+    warehouse.merge_rows(chosen, TABLE, clear_values)
     return chosen.num_rows
 
 
+def _overlaps_ranges(start: int, end: int, ranges: Ranges) -> bool:
+    """Return whether [start, end) overlaps one of the ranges; True if there are no ranges."""
+    if not ranges:
+        return True
+    return any(start < range_end and range_start < end for range_start, range_end in ranges)
+
+
 def _format_place(failure: Failure) -> str:
-    keys = ", ".join(str(v) for v in json.loads(failure.keys).values())
-    return f"{format_instant(failure.window_start)}{', ' if keys else ''}{keys}"
+    parts = [f"{format_instant(failure.window_start)}"]
+    parts += [str(value) for value in json.loads(failure.keys).values()]
+    return ", ".join(parts)

@@ -10,6 +10,7 @@ from concurrent.futures import wait
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import or_
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -30,8 +31,9 @@ from tidemark.quality.gx import ROW, Finding
 from tidemark.quality.results import Failure, Result
 from tidemark.store.rows import Rows, column_names, to_frame
 
-_BOUNDS = ("window_start", "window_end")
-_NOT_PASSED = [c for c in UNPUBLISHED if c != ROW]
+_IDENTITY = [ROW, "window_start", "window_end", KEYS]
+"""The columns that identify a row."""
+_NOT_PASSED = [name for name in UNPUBLISHED if name != ROW]
 """The columns that are not passed to Great Expectations."""
 _Place = tuple[int, str]
 """The identity of a row: the start of its window in microseconds, and its keys as JSON."""
@@ -75,24 +77,20 @@ def validate_rows(rows: Rows, batch: Batch) -> list[Result]:
     expectations = batch.expectations
     windowed = [expectation for expectation in expectations if isinstance(expectation, Windowed)]
     general = [expectation for expectation in expectations if isinstance(expectation, General)]
+    # Start the queries for missing windows first, so that they run in the background.
     absent = [_find_absent(expectation, rows, batch) for expectation in windowed]
     validated, findings = _validate_each(rows, windowed, general, batch)
     if validated.count == 0:
         return []
-    places = _find_places(
-        validated, [number for finding in findings for number, _ in finding.rows or []]
-    )
-    validation_results = [
-        _windowed_result(expectation, number, absent[number](), validated)
-        for number, expectation in enumerate(windowed)
-    ]
-    validation_results = [_confirm_fault(r, rows, batch) for r in validation_results]
-    validation_results += [
-        _general_result(expectation, finding, validated, places)
-        for expectation, finding in zip(general, findings, strict=True)
-    ]
+    results: list[Result] = []
+    for number, expectation in enumerate(windowed):
+        results.append(_windowed_result(expectation, number, absent[number](), validated))
+    results = [_confirm_fault(result, rows, batch) for result in results]
+    places = _find_places(validated, _list_failing_numbers(findings))
+    for expectation, finding in zip(general, findings, strict=True):
+        results.append(_general_result(expectation, finding, validated, places))
     order = [expectation.name for expectation in expectations]
-    return sorted(validation_results, key=lambda r: order.index(r.expectation.name))
+    return sorted(results, key=lambda result: order.index(result.expectation.name))
 
 
 def _validate_each(
@@ -103,17 +101,25 @@ def _validate_each(
     Without rows, there are no findings.
     """
     if not isinstance(rows, DataFrame) and rows.num_rows:
-        passed = rows.drop_columns([c for c in rows.column_names if c in _NOT_PASSED])
+        passed = rows.drop_columns([name for name in rows.column_names if name in _NOT_PASSED])
         warehouse = batch.asset.warehouse
-        finding = warehouse.run_in_background(lambda: _validate_general(passed, general))
+        findings = warehouse.run_in_background(lambda: _validate_general(passed, general))
         try:
-            return _validate_windowed(rows, windowed, batch), finding.result()
+            return _validate_windowed(rows, windowed, batch), findings.result()
         finally:
-            wait([finding])
+            wait([findings])
     validated_rows = _validate_windowed(rows, windowed, batch)
-    return validated_rows, _validate_general(
-        validated_rows.rows, general
-    ) if validated_rows.count else []
+    if not validated_rows.count:
+        return validated_rows, []
+    return validated_rows, _validate_general(validated_rows.rows, general)
+
+
+def _list_failing_numbers(findings: Sequence[Finding]) -> list[int]:
+    """Return the `ROW` numbers of the rows that fail general expectations."""
+    numbers: list[int] = []
+    for finding in findings:
+        numbers += [number for number, _ in finding.rows or []]
+    return numbers
 
 
 def _validate_general(rows: Rows, expectations: Sequence[General]) -> list[Finding]:
@@ -131,9 +137,8 @@ def _confirm_fault(result: Result, rows: Rows, batch: Batch) -> Result:
         return result
     recounted = batch.recount_events()
     validated_rows = _validate_windowed(rows, [expectation], recounted)
-    return _windowed_result(
-        expectation, 0, _find_absent(expectation, rows, recounted)(), validated_rows
-    )
+    find_absent = _find_absent(expectation, rows, recounted)
+    return _windowed_result(expectation, 0, find_absent(), validated_rows)
 
 
 def _validate_windowed(rows: Rows, windowed: Sequence[Windowed], batch: Batch) -> _ValidatedRows:
@@ -150,12 +155,14 @@ def _read_chunks(rows: Rows, names: Sequence[str] | None) -> Iterable[pa.Table]:
         names: None stands for all columns that Great Expectations gets.
     """
     if not isinstance(rows, DataFrame):
-        return [rows if names is None else rows.select([*names])]
+        if names is not None:
+            rows = rows.select(list(names))
+        return [rows]
     if names is None:
-        selected = rows.drop(*_NOT_PASSED)
+        rows = rows.drop(*_NOT_PASSED)
     else:
-        selected = rows.select(*(f"`{name}`" for name in names))
-    return fetch_chunks(selected, thresholds.VALIDATED_ROWS)
+        rows = rows.select([f"`{name}`" for name in names])
+    return fetch_chunks(rows, thresholds.VALIDATED_ROWS)
 
 
 def _add_outcomes(
@@ -169,17 +176,16 @@ def _add_outcomes(
     Args:
         names: the columns of `rows`.
     """
-    names = [*names]
+    columns = [F.col(name) for name in names]
     batch = replace(batch, rows=rows)
-    for n, expectation in enumerate(windowed):
-        no_outcome = Validation(rows, F.lit(None).cast("boolean"), F.lit(""))
-        validated, fails, seen = (
-            expectation.validate(rows, batch) if expectation.validate else no_outcome
-        )
-        names += [f"_fails_{n}", f"_seen_{n}"]
-        rows = validated.select(
-            *names[:-2], fails.alias(names[-2]), F.when(fails, seen).alias(names[-1])
-        )
+    for number, expectation in enumerate(windowed):
+        outcome = Validation(rows, F.lit(None).cast("boolean"), F.lit(""))
+        if expectation.validate is not None:
+            outcome = expectation.validate(rows, batch)
+        fails = outcome.fails.alias(f"_fails_{number}")
+        seen = F.when(outcome.fails, outcome.observed).alias(f"_seen_{number}")
+        rows = outcome.rows.select(*columns, fails, seen)
+        columns += [F.col(f"_fails_{number}"), F.col(f"_seen_{number}")]
     return rows
 
 
@@ -187,9 +193,9 @@ def _validate_in_memory(
     rows: Rows, windowed: Sequence[Windowed], batch: Batch
 ) -> _ValidatedRows | None:
     if isinstance(rows, DataFrame):
-        outcomes = fetch_dataframe(
-            _add_outcomes(rows, rows.columns, windowed, batch).limit(thresholds.VALIDATED_ROWS + 1)
-        )
+        with_outcomes = _add_outcomes(rows, rows.columns, windowed, batch)
+        # One more row shows that there are too many.
+        outcomes = fetch_dataframe(with_outcomes.limit(thresholds.VALIDATED_ROWS + 1))
     else:
         outcomes = _add_outcomes_in_memory(rows, windowed, batch)
     if outcomes.num_rows > thresholds.VALIDATED_ROWS:
@@ -197,18 +203,16 @@ def _validate_in_memory(
     answers = _to_pandas(outcomes)
     if not len(answers):
         return _ValidatedRows(outcomes, answers, [], 0, (0, 0))
-    for n in range(len(windowed)):
-        if f"_fails_{n}" not in answers:
-            answers = answers.assign(**{f"_fails_{n}": None, f"_seen_{n}": None})
-    validated = [int(answers[f"_fails_{n}"].notna().sum()) for n in range(len(windowed))]
-    span = _to_micros(answers["window_start"]).min(), _to_micros(answers["window_end"]).max()
-    return _ValidatedRows(
-        outcomes.select([c for c in column_names(rows) if c not in _NOT_PASSED]),
-        answers,
-        validated,
-        len(answers),
-        (int(span[0]), int(span[1])),
-    )
+    validated: list[int] = []
+    for number in range(len(windowed)):
+        fails = f"_fails_{number}"
+        if fails not in answers:
+            answers = answers.assign(**{fails: None, f"_seen_{number}": None})
+        validated.append(int(answers[fails].notna().sum()))
+    begin = int(_to_micros(answers["window_start"]).min())
+    end = int(_to_micros(answers["window_end"]).max())
+    passed = outcomes.select([name for name in column_names(rows) if name not in _NOT_PASSED])
+    return _ValidatedRows(passed, answers, validated, len(answers), (begin, end))
 
 
 def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
@@ -222,12 +226,11 @@ def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch:
     numbers = pa.array(range(rows.num_rows), pa.int64())
     needed = _select_needed(rows, windowed, batch).append_column("_place", numbers)
     engine_rows = to_frame(batch.asset.warehouse.spark, needed)
-    outcome_columns = [f"_{kind}_{n}" for n in range(len(windowed)) for kind in ("fails", "seen")]
-    answers = fetch_dataframe(
-        _add_outcomes(engine_rows, needed.column_names, windowed, batch).select(
-            "_place", *outcome_columns
-        )
-    )
+    outcome_columns: list[str] = []
+    for number in range(len(windowed)):
+        outcome_columns += [f"_fails_{number}", f"_seen_{number}"]
+    with_outcomes = _add_outcomes(engine_rows, needed.column_names, windowed, batch)
+    answers = fetch_dataframe(with_outcomes.select("_place", *outcome_columns))
     answers = answers.sort_by("_place")
     for name in outcome_columns:
         rows = rows.append_column(name, answers[name])
@@ -236,31 +239,33 @@ def _add_outcomes_in_memory(rows: pa.Table, windowed: Sequence[Windowed], batch:
 
 def _select_needed(rows: pa.Table, windowed: Sequence[Windowed], batch: Batch) -> pa.Table:
     """Return rows in memory with only the columns that expectations need."""
-    needed = {
-        *FACTS,
-        "commit_number",
-        SLACK,
-        *batch.transform.keys,
-        *(c for e in windowed for c in e.columns),
-    }
-    return rows.select([c for c in rows.column_names if c in needed])
+    needed = {"commit_number", SLACK}
+    needed.update(FACTS)
+    needed.update(batch.transform.keys)
+    for expectation in windowed:
+        needed.update(expectation.columns)
+    return rows.select([name for name in rows.column_names if name in needed])
 
 
 def _validate_in_engine(
     rows: DataFrame, windowed: Sequence[Windowed], batch: Batch
 ) -> _ValidatedRows:
-    fails = [F.col(f"_fails_{n}") for n in range(len(windowed))]
-    seen = [f"_seen_{n}" for n in range(len(windowed))]
-    outcomes = batch.scratch.materialize_frame(
-        _add_outcomes(rows, rows.columns, windowed, batch).select(
-            ROW, *_BOUNDS, KEYS, *fails, *seen
-        )
-    )
-    first = F.min(F.unix_micros("window_start"))
-    last = F.max(F.unix_micros("window_end"))
-    (counted,) = outcomes.agg(F.count("*"), first, last, *map(F.count, fails)).collect()
-    failing = _to_pandas(fetch_dataframe(outcomes.where(reduce(or_, fails, F.lit(False)))))
+    fails = [F.col(f"_fails_{number}") for number in range(len(windowed))]
+    outcome_columns = [F.col(name) for name in _IDENTITY]
+    outcome_columns += fails
+    outcome_columns += [F.col(f"_seen_{number}") for number in range(len(windowed))]
+    with_outcomes = _add_outcomes(rows, rows.columns, windowed, batch)
+    outcomes = batch.scratch.materialize_frame(with_outcomes.select(outcome_columns))
+    aggregates = [
+        F.count("*"),
+        F.min(F.unix_micros("window_start")),
+        F.max(F.unix_micros("window_end")),
+    ]
+    aggregates += [F.count(column) for column in fails]
+    (counted,) = outcomes.agg(*aggregates).collect()
     count, begin, end, *validated = counted
+    fails_any = reduce(or_, fails, F.lit(False))
+    failing = _to_pandas(fetch_dataframe(outcomes.where(fails_any)))
     return _ValidatedRows(rows, failing, validated, count, (begin, end))
 
 
@@ -270,15 +275,15 @@ def _to_pandas(rows: pa.Table) -> pd.DataFrame:
     Timestamps are in UTC, without a time zone, and in microseconds, because they may exceed the
     range of nanoseconds.
     """
-    outcome_columns = (ROW, *_BOUNDS, KEYS, "_fails_", "_seen_")
-    rows = rows.select([c for c in rows.column_names if c.startswith(outcome_columns)])
-    schema = pa.schema(
-        [
-            f.with_type(pa.timestamp("us")) if pa.types.is_timestamp(f.type) else f
-            for f in rows.schema
-        ]
-    )
-    return rows.cast(schema).to_pandas()
+    prefixes = (*_IDENTITY, "_fails_", "_seen_")
+    rows = rows.select([name for name in rows.column_names if name.startswith(prefixes)])
+    fields: list[pa.Field[Any]] = []
+    for field in rows.schema:
+        if pa.types.is_timestamp(field.type):
+            fields.append(field.with_type(pa.timestamp("us")))
+        else:
+            fields.append(field)
+    return rows.cast(pa.schema(fields)).to_pandas()
 
 
 def _to_micros(instants: "pd.Series[pd.Timestamp]") -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
@@ -296,12 +301,16 @@ def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[]
         return list
 
     def find_failures() -> list[Failure]:
-        needed = rows if isinstance(rows, DataFrame) else _select_needed(rows, [expectation], batch)
+        needed = rows
+        if not isinstance(needed, DataFrame):
+            needed = _select_needed(needed, [expectation], batch)
         engine_rows = to_frame(batch.asset.warehouse.spark, needed)
-        missing = find_absent(engine_rows, replace(batch, rows=engine_rows)).select(
-            F.unix_micros("window_start"), keys_as_json(batch.transform.keys), OBSERVED
-        )
-        return [Failure(*row) for row in missing.collect()]
+        missing = find_absent(engine_rows, replace(batch, rows=engine_rows))
+        keys = keys_as_json(batch.transform.keys)
+        failures: list[Failure] = []
+        for row in missing.select(F.unix_micros("window_start"), keys, OBSERVED).collect():
+            failures.append(Failure(window_start=row[0], keys=row[1], observed=row[2]))
+        return failures
 
     if batch.few:
         return batch.asset.warehouse.run_in_background(find_failures).result
@@ -311,14 +320,17 @@ def _find_absent(expectation: Windowed, rows: Rows, batch: Batch) -> Callable[[]
 def _windowed_result(
     expectation: Windowed, number: int, absent: Sequence[Failure], validated_rows: _ValidatedRows
 ) -> Result:
-    failing = validated_rows.answers[validated_rows.answers[f"_fails_{number}"].eq(True)]
-    columns = [failing[ROW], _to_micros(failing["window_start"]), failing[KEYS]]
-    failing_rows = zip(*columns, failing[f"_seen_{number}"], strict=True)
-    failures = [
-        Failure(int(start), keys, seen, int(row)) for row, start, keys, seen in failing_rows
-    ]
+    answers = validated_rows.answers
+    failing = answers[answers[f"_fails_{number}"].eq(True)]
+    starts = _to_micros(failing["window_start"])
+    observed = failing[f"_seen_{number}"]
+    failures: list[Failure] = []
+    for row, start, keys, seen in zip(failing[ROW], starts, failing[KEYS], observed, strict=True):
+        failures.append(Failure(int(start), keys, seen, int(row)))
     failures += absent
-    validated = validated_rows.validated[number] if expectation.validate else validated_rows.count
+    validated = validated_rows.count
+    if expectation.validate is not None:
+        validated = validated_rows.validated[number]
     return Result(
         expectation,
         not failures,
@@ -335,14 +347,17 @@ def _general_result(
     validated_rows: _ValidatedRows,
     places: Mapping[int, _Place],
 ) -> Result:
-    failures = sorted(Failure(*places[row], text, row) for row, text in finding.rows or [])
+    failures: list[Failure] = []
+    for row, observed in finding.rows or []:
+        start, keys = places[row]
+        failures.append(Failure(start, keys, observed, row))
     return Result(
         expectation,
         finding.success,
         validated_rows.count,
         validated_rows.count,
         validated_rows.span,
-        failures,
+        sorted(failures),
         observed=finding.observed,
     )
 
@@ -351,11 +366,12 @@ def _find_places(validated_rows: _ValidatedRows, numbers: Sequence[int]) -> dict
     answers = validated_rows.answers
     if isinstance(validated_rows.rows, DataFrame) and numbers:
         rows = validated_rows.rows
-        wanted_rows = rows.sparkSession.createDataFrame([(n,) for n in {*numbers}], f"{ROW} BIGINT")
-        named_rows = rows.join(F.broadcast(wanted_rows), ROW).select(ROW, *_BOUNDS, KEYS)
+        failing_numbers = [(number,) for number in set(numbers)]
+        failing_rows = rows.sparkSession.createDataFrame(failing_numbers, f"{ROW} BIGINT")
+        named_rows = rows.join(F.broadcast(failing_rows), ROW).select(_IDENTITY)
         answers = _to_pandas(fetch_dataframe(named_rows))
     starts = _to_micros(answers["window_start"])
-    return {
-        int(row): (int(start), keys)
-        for row, start, keys in zip(answers[ROW], starts, answers[KEYS], strict=True)
-    }
+    places: dict[int, _Place] = {}
+    for row, start, keys in zip(answers[ROW], starts, answers[KEYS], strict=True):
+        places[int(row)] = (int(start), keys)
+    return places

@@ -48,8 +48,8 @@ class Admission:
         """
         sizes = {
             "arrivals": [1] * len(waiting),
-            "rows": [a.rows for a in waiting],
-            "bytes": [a.bytes for a in waiting],
+            "rows": [arrival.rows for arrival in waiting],
+            "bytes": [arrival.bytes for arrival in waiting],
         }
         admitted = len(waiting)
         limited_by = None
@@ -57,7 +57,8 @@ class Admission:
             limit = getattr(self, name)
             if limit is None:
                 continue
-            fitting = sum(total <= limit for total in accumulate(arrival_sizes))
+            totals = accumulate(arrival_sizes)
+            fitting = sum(total <= limit for total in totals)
             if fitting < admitted:
                 # A run takes at least one arrival, or it would never advance.
                 admitted = max(fitting, 1)

@@ -51,8 +51,9 @@ def publish_rows(
     asset: Asset, plan: Plan, computed: Computation, passed: GateResult, *, reported: bool
 ) -> RunFacts:
     """Write a commit's rows to the tables that users read, and return the run's facts."""
-    transform, commit_info = asset.transform, plan.commit_info
-    panes = [o for o in computed.outputs if o.table == transform.panes_table]
+    transform = asset.transform
+    commit_info = plan.commit_info
+    panes = [output for output in computed.outputs if output.table == transform.panes_table]
     # Write the quarantine first. Once it is written, a retry repeats the decisions about rows.
     pass_fail_point("quarantine")
     if passed.quarantine_changes is not None:
@@ -67,10 +68,12 @@ def publish_rows(
     for output in panes:
         _write_output(asset, commit_info, output)
     pass_fail_point("published")
-    done = _write_published(asset, plan, passed.rows, computed.reach)
+    written = _write_published(asset, plan, passed.rows, computed.reach)
     pass_fail_point("ledger")
-    windows = 0 if done is None else passed.count
-    found = build_run_facts(
+    windows = passed.count
+    if written is None:
+        windows = 0
+    facts = build_run_facts(
         asset,
         plan.commit_info,
         computed.counts,
@@ -81,8 +84,9 @@ def publish_rows(
         limited_by=plan.limited_by,
         ended=plan.ended,
     )
-    tables = [*transform.own_tables, results.TABLE]
-    recorded = ledger.add_run(asset.warehouse, found, tables, is_repeated=plan.taken_up)
+    tables = list[str](transform.own_tables)
+    tables.append(results.TABLE)
+    recorded = ledger.add_run(asset.warehouse, facts, tables, is_repeated=plan.taken_up)
     if isinstance(commit_info, StateCommit):
         short_logs.of_asset(asset, commit_info)
     return recorded
@@ -96,27 +100,40 @@ def _write_published(asset: Asset, plan: Plan, rows: Rows, within_reach: str) ->
     Args:
         within_reach: as `Computation.reach`.
     """
-    store_, transform, commit_info = asset.warehouse, asset.transform, plan.commit_info
-    table, place = transform.published_table, (asset.commit_app, commit_info.commit_number)
-    record = None
+    warehouse = asset.warehouse
+    commit_info = plan.commit_info
+    table = asset.transform.published_table
+    base_run = None
     if isinstance(commit_info, Following):
-        record = lineage.base_run_record(asset, commit_info.base_run)
-    if (ranges := commit_info.overwritten_ranges) is not None:
-        return store_.replace_rows(
+        base_run = lineage.base_run_record(asset, commit_info.base_run)
+    ranges = commit_info.overwritten_ranges
+    if ranges is not None:
+        return warehouse.replace_rows(
             drop_deleted(rows),
             table,
             starts_within(ranges),
-            *place,
-            vouches=record,
+            asset.commit_app,
+            commit_info.commit_number,
+            vouches=base_run,
             epoch=asset.start_epoch,
         )
     if is_empty(rows):
         return 0
-    by = transform.by_window
     merge = Merge(
-        on=by, within=within_reach, delete=f"s.{IS_DELETED}", insert=f"NOT s.{IS_DELETED}"
+        on=asset.transform.by_window,
+        within=within_reach,
+        delete=f"s.{IS_DELETED}",
+        insert=f"NOT s.{IS_DELETED}",
     )
-    return store_.merge_rows(rows, table, merge, *place, vouches=record, epoch=asset.start_epoch)
+    return warehouse.merge_rows(
+        rows,
+        table,
+        merge,
+        asset.commit_app,
+        commit_info.commit_number,
+        vouches=base_run,
+        epoch=asset.start_epoch,
+    )
 
 
 def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None:
@@ -124,25 +141,27 @@ def _write_output(asset: Asset, commit_info: CommitInfo, output: Output) -> None
 
     The rows replace existing rows, or are only added, as `Output.replaced` specifies.
     """
-    store_ = asset.warehouse
-    store_.ensure_table(output.table, output.rows, output.comment)
+    warehouse = asset.warehouse
+    table = output.table
+    number = commit_info.commit_number
+    warehouse.ensure_table(table, output.rows, output.comment)
     if output.grows:
-        store_.add_columns(output.table, arrow_schema(delta_schema(output.rows.schema)))
-    if (ranges := () if commit_info.is_first_commit else output.replaced) is not None:
-        store_.replace_rows(
-            output.rows,
-            output.table,
-            starts_within(ranges),
-            asset.commit_app,
-            commit_info.commit_number,
-            epoch=asset.start_epoch,
+        warehouse.add_columns(table, arrow_schema(delta_schema(output.rows.schema)))
+    ranges = output.replaced
+    if commit_info.is_first_commit:
+        # The first commit replaces all rows.
+        ranges = ()
+    if ranges is not None:
+        condition = starts_within(ranges)
+        warehouse.replace_rows(
+            output.rows, table, condition, asset.commit_app, number, epoch=asset.start_epoch
         )
     elif not is_empty(output.rows):
-        store_.append_rows(
+        warehouse.append_rows(
             output.rows,
-            output.table,
+            table,
             asset.commit_app,
-            commit_info.commit_number,
+            number,
             epoch=asset.start_epoch,
         )
 
@@ -168,6 +187,9 @@ def build_run_facts(
     """
     assert asset.table_id is not None
     window_from, window_to = commit_info.start_bounds
+    from_arrival = -1
+    if commit_info.recomputed_ranges is None:
+        from_arrival = commit_info.before.at.arrival
     return RunFacts(
         run=commit_info.run,
         asset=asset.transform.name,
@@ -175,7 +197,7 @@ def build_run_facts(
         mode=commit_info.mode,
         late_events=commit_info.late_events,
         commit_number=commit_info.commit_number,
-        from_arrival=commit_info.before.at.arrival if commit_info.recomputed_ranges is None else -1,
+        from_arrival=from_arrival,
         through_arrival=commit_info.furthest_position.arrival,
         window_from=window_from,
         window_to=window_to,

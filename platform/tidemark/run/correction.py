@@ -23,7 +23,8 @@ from tidemark.store.asset import Asset
 from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
-_OLD, _NEW = ("delete", "update_preimage"), ("insert", "update_postimage")
+_OLD = ["delete", "update_preimage"]
+_NEW = ["insert", "update_postimage"]
 """Change types of rows in Delta's change data feed, before and after a change.
 
 The rows of replaced windows are deletes and inserts, those of merged windows are updates.
@@ -78,35 +79,37 @@ def list_changes(
         max_listed: maximum number of changes to list.
     """
     feed = warehouse.read_change_feed(transform.published_table, version_before)
-    new = (F.col("commit_number") == facts.commit_number) & F.col("_change_type").isin(*_NEW)
-    commit = feed.where(new).select("_commit_version").distinct()
+    is_of_commit = F.col("commit_number") == facts.commit_number
+    new_rows = feed.where(is_of_commit & F.col("_change_type").isin(_NEW))
+    commit = new_rows.select("_commit_version").distinct()
     rows = feed.join(F.broadcast(commit), "_commit_version", "left_semi")
     columns = [*transform.aggregates, "events", "late_events"]
     types = {f.name: f.dataType for f in feed.schema.fields if f.name in columns}
+    selected_columns = transform.by_window
+    selected_columns += columns
 
-    def select_rows(kinds: tuple[str, ...]) -> DataFrame:
-        selected = rows.where(F.col("_change_type").isin(*kinds))
-        return selected.select(*transform.by_window, *columns)
+    def select_rows(kinds: list[str]) -> DataFrame:
+        return rows.where(F.col("_change_type").isin(kinds)).select(selected_columns)
 
-    changed = (
-        pair_rows(select_rows(_OLD), select_rows(_NEW), transform.by_window)
-        # A correction only adds events. If the number of events is the same, a value differs only
-        # because the events were added up in another order.
-        .where(~F.col("left.events").eqNullSafe(F.col("right.events")))
-        .select("key", F.explode(find_differences(types, "left", "right")).alias("d"))
-        .select(
-            iso_text("key.window_start").alias("start"),
-            iso_text("key.window_end").alias("end"),
-            keys_as_json(transform.keys, "key").alias("keys"),
-            "d.*",
-        )
+    paired = pair_rows(select_rows(_OLD), select_rows(_NEW), transform.by_window)
+    # A correction only adds events. If the number of events is the same, a value differs only
+    # because the events were added up in another order.
+    has_other_events = ~F.col("left.events").eqNullSafe(F.col("right.events"))
+    differences = F.explode(find_differences(types, "left", "right")).alias("d")
+    values = paired.where(has_other_events).select("key", differences)
+    changed = values.select(
+        iso_text("key.window_start").alias("start"),
+        iso_text("key.window_end").alias("end"),
+        keys_as_json(transform.keys, "key").alias("keys"),
+        "d.*",
     )
     few = Asset(warehouse, transform).has_few_rows()
     with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
         changed = scratch.materialize_frame(changed, few=few)
         windows = changed.select("start", "end", "keys").distinct().count()
-        first_changes = (
-            changed.orderBy("start", "end", "keys", "column").limit(max_listed).collect()
-        )
-        changes = [_Change(r[0], r[1], json.loads(r[2]), *r[3:]) for r in first_changes]
+        in_order = changed.orderBy("start", "end", "keys", "column")
+        changes: list[_Change] = []
+        for row in in_order.limit(max_listed).collect():
+            start, end, keys, column, before, after = row
+            changes.append(_Change(start, end, json.loads(keys), column, before, after))
         return Correction(facts, windows, changed.count(), changes)

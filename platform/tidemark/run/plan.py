@@ -88,20 +88,21 @@ def plan_unpublished(asset: Asset, newest_commit: StateCommit) -> list[Plan]:
     Usually this is at most the newest commit, which a killed run left behind. If the ledger lost
     commits, for example in a power cut, it may lack several.
     """
-    if asset.rolls_up or newest_commit.commit_number <= (
-        published := asset.published_commit_number()
-    ):
+    if asset.rolls_up:
         return []
-    waiting = [
-        commit
-        for commit in asset.state.read_commits_after(published)
-        if commit.commit_number <= newest_commit.commit_number
-    ]
-    counted = [(commit, asset.state.count_events(commit)) for commit in drop_superseded(waiting)]
-    return [
-        Plan(commit, n.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=n, taken_up=True)
-        for commit, n in counted
-    ]
+    published = asset.published_commit_number()
+    if newest_commit.commit_number <= published:
+        return []
+    waiting: list[StateCommit] = []
+    for commit in asset.state.read_commits_after(published):
+        if commit.commit_number <= newest_commit.commit_number:
+            waiting.append(commit)
+    plans: list[Plan] = []
+    for commit in drop_superseded(waiting):
+        counts = asset.state.count_events(commit)
+        few = counts.total() <= thresholds.SMALL_BATCH_ROWS
+        plans.append(Plan(commit, few, stored=True, counts=counts, taken_up=True))
+    return plans
 
 
 def plan_increment(
@@ -118,7 +119,7 @@ def plan_increment(
 
     Args:
         newest_commit: the newest commit of the state.
-        through: the last arrival to take; all arrivals by default.
+        last_arrival: the last arrival to take; all arrivals by default.
         recent_arrivals: arrivals that the caller has already read, in order. If they continue
             directly from the newest commit, only they are taken.
     """
@@ -127,10 +128,9 @@ def plan_increment(
         planned = rollups.plan_rollup(asset)
         if planned is None:
             return None
-        commit_info, counts = planned
-        return Plan(
-            commit_info, counts.total() <= thresholds.SMALL_BATCH_ROWS, stored=True, counts=counts
-        )
+        rollup_commit, counts = planned
+        few = counts.total() <= thresholds.SMALL_BATCH_ROWS
+        return Plan(rollup_commit, few, stored=True, counts=counts)
     seen_arrival = newest_commit.after.at.arrival
     arrivals = [a for a in recent_arrivals if a.arrival > seen_arrival]
     if _can_wait(asset, newest_commit, arrivals):
@@ -146,14 +146,16 @@ def plan_increment(
     if not arrivals:
         return None
     after = newest_commit.after.advance_to(_position_after(arrivals[-1]))
-    is_same_definition = newest_commit.definition == compute_fingerprint(asset.transform)
-    # Another definition may have had other sessions, so read all partials.
-    commit_info = Increment(
-        after=after, open_before=newest_commit.open_from if is_same_definition else None
-    )
-    rows = sum(a.rows for a in arrivals)
-    # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
-    repeated_planning = Planning.for_repeated_query(rows) if recent_arrivals else None
+    # Another definition may have had other sessions, so read all partials by default.
+    open_before = None
+    if newest_commit.definition == compute_fingerprint(asset.transform):
+        open_before = newest_commit.open_from
+    commit_info = Increment(after=after, open_before=open_before)
+    rows = sum(arrival.rows for arrival in arrivals)
+    repeated_planning = None
+    if recent_arrivals:
+        # A caller with known arrivals runs repeatedly, so it can reuse compiled code.
+        repeated_planning = Planning.for_repeated_query(rows)
     begun = _begin_commit(asset, newest_commit, commit_info)
     return Plan(
         begun,

@@ -80,43 +80,46 @@ def conflict_error(asset: str, attempts: int) -> ConflictError:
 def _rebase_plan(
     asset: Asset, todo: Plan, partials: Rows, temp_tables: TempTables
 ) -> tuple[Plan, Rows] | None:
-    transform, commit_info, state = asset.transform, todo.commit_info, asset.state
-    since = state.read_commits_after(commit_info.commit_number - 1)
-    # A trigger that ranks events needs all of them in one pass, so they can't be counted in two
-    # parts.
-    ranked = transform.trigger.needs_rank
-    others = any(c.recomputed_ranges is not None for c in since)
+    commit_info = todo.commit_info
     if not isinstance(commit_info, Replacement) or commit_info.cause is not Cause.BACKFILL:
         return None
-    if ranked or others or not since:
+    if asset.transform.trigger.needs_rank:
+        # Such a trigger needs all events in one pass, so they can't be counted in two parts.
         return None
-    newest, at = since[-1], commit_info.furthest_position
+    newer_commits = asset.state.read_commits_after(commit_info.commit_number - 1)
+    if not newer_commits or any(newer.recomputed_ranges is not None for newer in newer_commits):
+        return None
+    newest = newer_commits[-1]
+    position = commit_info.furthest_position
     counted = to_frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
     # The result must not include arrivals that a stream has counted from another event log.
-    other_log = lineage.is_of_another_log(asset, newest)
-    if other_log and commit_info.ranges:
+    is_other_log = lineage.is_of_another_log(asset, newest)
+    if is_other_log and commit_info.ranges:
         return None
-    if not other_log and newest.after.at.arrival > at.arrival:
-        between = Scope(
-            at.arrival, newest.after.at.arrival, commit_info.ranges, commit_info.complete
+    newest_position = newest.after.at
+    if not is_other_log and newest_position.arrival > position.arrival:
+        arrivals_between = Scope(
+            position.arrival, newest_position.arrival, commit_info.ranges, commit_info.complete
         )
-        more = temp_tables.materialize(
-            count_scope(asset.log, asset.counting_transform, between), few=todo.few
-        )
-        counted, at = counted.unionByName(to_frame(counted.sparkSession, more)), newest.after.at
+        further = count_scope(asset.log, asset.counting_transform, arrivals_between)
+        further_partials = temp_tables.materialize(further, few=todo.few)
+        counted = counted.unionByName(to_frame(counted.sparkSession, further_partials))
+        position = newest_position
     commit_number = newest.commit_number + 1
     partials = temp_tables.materialize(with_commit_number(counted, commit_number), few=todo.few)
-    after = Coverage(at)
+    after = Coverage(position)
     for start, end in commit_info.ranges:
-        after = newest.after.with_backfill(BackfilledRange(start, end, at))
-    # After the rebase, it is unknown which sessions are open. The next run determines this.
-    defined = commit_info.defined if commit_info.parts is None else commit_number
-    moved = replace(
+        after = newest.after.with_backfill(BackfilledRange(start, end, position))
+    defined = commit_number
+    if commit_info.parts is None:
+        defined = commit_info.defined
+    rebased = replace(
         commit_info,
         commit_number=commit_number,
         before=newest.after,
         after=after,
+        # It is unknown which sessions are open. The next run determines this.
         open_from=None,
         defined=defined,
     )
-    return replace(todo, commit_info=moved), partials
+    return replace(todo, commit_info=rebased), partials

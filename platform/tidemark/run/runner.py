@@ -79,7 +79,7 @@ def incremental(
     """Process the arrivals since the asset's last run, and publish the windows that they fire.
 
     Args:
-        through: the last arrival to process; all arrivals by default.
+        last_arrival: the last arrival to process; all arrivals by default.
         limit: limits of the run; a number limits the arrivals.
         recent: arrivals that the caller has in memory. If they continue directly from the asset's
             last run, the run processes only these.

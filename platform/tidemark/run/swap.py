@@ -30,15 +30,20 @@ from tidemark.store.warehouse import Warehouse
 
 def list_replaced(transform: Definition) -> list[str]:
     """Return the tables that a swap replaces after the state, in this order."""
-    quarantine, panes = transform.quarantine_table, transform.panes_table
-    return [*transform.late_tables, quarantine, panes, transform.published_table]
+    tables = list[str](transform.late_tables)
+    tables += [transform.quarantine_table, transform.panes_table, transform.published_table]
+    return tables
 
 
 def list_versions(asset: Asset) -> dict[str, int]:
     """Return the newest version of each existing table of an asset, by the table's name."""
     names = [asset.transform.state_table, *list_replaced(asset.transform)]
-    found = {name: asset.warehouse.newest_version(name) for name in names}
-    return {name: version for name, version in found.items() if version >= 0}
+    versions: dict[str, int] = {}
+    for name in names:
+        version = asset.warehouse.newest_version(name)
+        if version >= 0:
+            versions[name] = version
+    return versions
 
 
 def store_swap(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> TableSwap:
@@ -59,35 +64,38 @@ def store_swap(asset: Asset, commit_info: TableSwap, state: tuple[str, int]) -> 
     else:
         rows = rows.filter(rows[MARKER].is_null())
     pass_fail_point("state")
-    with temp_tables(warehouse) as place:
-        asset.state.store_commit(
-            materialize_copy(rows, place, begun.commit_number), begun, asset.start_epoch
-        )
+    with temp_tables(warehouse) as temp_files:
+        partials = materialize_copy(rows, temp_files, begun.commit_number)
+        asset.state.store_commit(partials, begun, asset.start_epoch)
     return begun
 
 
 def finish_swap(asset: Asset, commit_info: TableSwap) -> RunFacts:
     """Publish a swap that the state has. Tables that already have its rows stay as they are."""
-    warehouse, windows = asset.warehouse, 0
-    steps = [*("late" for _ in asset.transform.late_tables), "quarantine", "panes", "published"]
-    for table, step in zip(list_replaced(asset.transform), steps, strict=True):
-        pass_fail_point(step)
-        done = _take_over(asset, commit_info, table)
-        if table == asset.transform.published_table:
-            windows = done
+    warehouse = asset.warehouse
+    transform = asset.transform
+    for table in transform.late_tables:
+        pass_fail_point("late")
+        _take_over(asset, commit_info, table)
+    pass_fail_point("quarantine")
+    _take_over(asset, commit_info, transform.quarantine_table)
+    pass_fail_point("panes")
+    _take_over(asset, commit_info, transform.panes_table)
+    pass_fail_point("published")
+    windows = _take_over(asset, commit_info, transform.published_table)
     pass_fail_point("ledger")
     warehouse.catalog.wait_until_registered()
-    counts, quarantine = asset.state.count_events(commit_info), asset.transform.quarantine_table
-    quarantined = count_rows(warehouse, quarantine)
-    found = commit.build_run_facts(
+    counts = asset.state.count_events(commit_info)
+    quarantined = count_rows(warehouse, transform.quarantine_table)
+    facts = commit.build_run_facts(
         asset, commit_info, counts, windows=windows, quarantined=quarantined
     )
-    facts_ = ledger.add_run(warehouse, found, asset.transform.own_tables)
+    recorded = ledger.add_run(warehouse, facts, transform.own_tables)
     # The rebuilt tables are not needed any more. Drop the state first, as every drop does.
     for table, (source, _) in commit_info.taken.items():
         if source != table:
             warehouse.drop_table(source)
-    return facts_
+    return recorded
 
 
 def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:

@@ -38,10 +38,13 @@ def replace_rows(
     rows = warehouse.rows_at(*copied)
     warehouse.ensure_table(table, rows, description, feed=feed)
     app, number = transaction
-    with temp_tables(warehouse) as place:
-        ready = materialize_copy(rows, place, number if renumber else None)
+    new_number = None
+    if renumber:
+        new_number = number
+    with temp_tables(warehouse) as temp_files:
+        copied_rows = materialize_copy(rows, temp_files, new_number)
         replaced = warehouse.replace_rows(
-            ready, table, "TRUE", app, number, vouches=vouches, epoch=epoch
+            copied_rows, table, "TRUE", app, number, vouches=vouches, epoch=epoch
         )
         return replaced or 0
 

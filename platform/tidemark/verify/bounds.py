@@ -42,16 +42,16 @@ than the clock its event times advance.
 
 _PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 
-_BOUNDS = tuple(
-    parse_duration(f"{count} {unit}s")
-    for unit, counts in {
-        "second": (0, 1, 2, 5, 10, 15, 20, 30),
-        "minute": (1, 2, 3, 5, 10, 15, 20, 30, 45),
-        "hour": (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18),
-        "day": (1, 2, 3, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365),
-    }.items()
-    for count in counts
-)
+_COUNTS = {
+    "seconds": (0, 1, 2, 5, 10, 15, 20, 30),
+    "minutes": (1, 2, 3, 5, 10, 15, 20, 30, 45),
+    "hours": (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18),
+    "days": (1, 2, 3, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365),
+}
+_BOUNDS = [
+    parse_duration(f"{count} {unit}") for unit, counts in _COUNTS.items() for count in counts
+]
+"""The bounds that are measured, in microseconds, in ascending order."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
     if not any(a.max_event_time is not None for a in timeline):
         raise DataError(f"Source '{name}' has no events with an event time yet: ingest some first.")
     bulk = find_bulk_loads(timeline)
-    facts = [(*fact, fact[0] not in bulk) for fact in _list_newest_before(timeline)]
+    facts: list[tuple[int, int | None, bool]] = []
+    for arrival, newest_before in _list_newest_before(timeline):
+        facts.append((arrival, newest_before, arrival not in bulk))
     newest_events = warehouse.spark.createDataFrame(
         facts, f"arrival BIGINT, {_NEWEST} BIGINT, {_LIVE} BOOLEAN"
     )
@@ -132,17 +134,22 @@ def measure_lags(warehouse: Warehouse, source: Source, target: float = 0.001) ->
     time = F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at")))
     lag = F.when(time.isNotNull(), F.greatest(F.col(_NEWEST) - time, F.lit(0)))
     lags = rows.select(lag.alias("lag"), F.when(F.col(_LIVE), lag).alias("live_lag"))
-    measures = [F.count("*"), *_measure_columns(F.col("lag")), *_measure_columns(F.col("live_lag"))]
+    measures = [F.count("*")]
+    measures += _measure_columns(F.col("lag"))
+    measures += _measure_columns(F.col("live_lag"))
     count, *measured = lags.agg(*measures).collect()[0]
     half = len(measured) // 2
     total = _summarize_lags(measured[:half], target)
-    live = _summarize_lags(measured[half:], target)
+    live = None
+    live_lags = _summarize_lags(measured[half:], target)
+    if live_lags.events:
+        live = live_lags
     return Lateness(
         source=name,
         no_event_time=count - total.events,
         target=target,
         bulk_loads=tuple(sorted(bulk)),
-        live=live if live.events else None,
+        live=live,
         total=total,
     )
 
@@ -154,20 +161,21 @@ def find_bulk_loads(timeline: Sequence[Arrival]) -> set[int]:
         return set()
     first, *later = with_times
     newest = dict(_list_newest_before(timeline))
-    in_pace = [
-        arrival
-        for before, arrival in pairwise(with_times)
-        if _count_advance(arrival, newest) <= BULK_FACTOR * (arrival.arrived_at - before.arrived_at)
-    ]
+    in_pace: list[Arrival] = []
+    for previous, arrival in pairwise(with_times):
+        elapsed = arrival.arrived_at - previous.arrived_at
+        if _count_advance(arrival, newest) <= BULK_FACTOR * elapsed:
+            in_pace.append(arrival)
     usual = in_pace or later
     if not usual:
         return {first.arrival}
-    many = BULK_FACTOR * median(a.rows for a in usual)
-    long = BULK_FACTOR * median(_count_advance(a, newest) for a in usual)
-    return {
-        first.arrival,
-        *(a.arrival for a in later if a.rows > many and _measure_covered_time(a) > long),
-    }
+    max_rows = BULK_FACTOR * median(arrival.rows for arrival in usual)
+    max_time = BULK_FACTOR * median(_count_advance(arrival, newest) for arrival in usual)
+    bulk_loads = {first.arrival}
+    for arrival in later:
+        if arrival.rows > max_rows and _measure_covered_time(arrival) > max_time:
+            bulk_loads.add(arrival.arrival)
+    return bulk_loads
 
 
 def _count_advance(arrival: Arrival, newest: Mapping[int, int | None]) -> int:
@@ -192,17 +200,18 @@ def _measure_covered_time(arrival: Arrival) -> int:
 def _summarize_lags(measured: Sequence[Any], target: float) -> Lags:
     """Return the result of `_measure_columns`."""
     events, greatest, points, *lost = measured
-    candidates = [
-        _Candidate(bound, count, count / events if events else 0.0)
-        for bound, count in zip(_BOUNDS, lost, strict=True)
-    ]
-    enough = next((i for i, c in enumerate(candidates) if c.lost == 0), len(candidates))
-    return Lags(
-        events=events,
-        percentiles={**dict(zip(_PERCENTILES, points or (), strict=False)), 100.0: greatest},
-        candidates=tuple(candidates[: enough + 1]),
-        recommended=next((c for c in candidates if c.share <= target), None),
-    )
+    percentiles: dict[float, int] = dict(zip(_PERCENTILES, points or (), strict=False))
+    percentiles[100.0] = greatest
+    candidates: list[_Candidate] = []
+    recommended = None
+    for bound, count in zip(_BOUNDS, lost, strict=True):
+        candidate = _Candidate(bound, count, count / max(events, 1))
+        candidates.append(candidate)
+        if recommended is None and candidate.share <= target:
+            recommended = candidate
+        if count == 0:
+            break
+    return Lags(events, percentiles, tuple(candidates), recommended)
 
 
 def check_target(target: float) -> None:
@@ -213,12 +222,13 @@ def check_target(target: float) -> None:
         )
 
 
-_NEWEST, _LIVE = name_helper("newest"), name_helper("live")
+_NEWEST = name_helper("newest")
+_LIVE = name_helper("live")
 
 
 def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | None]]:
     """Return pairs of an arrival and the newest event time of all arrivals before it."""
-    pairs = list[tuple[int, int | None]]()
+    pairs: list[tuple[int, int | None]] = []
     newest = None
     for arrival in timeline:
         pairs.append((arrival.arrival, newest))
@@ -227,10 +237,8 @@ def _list_newest_before(timeline: Sequence[Arrival]) -> list[tuple[int, int | No
 
 
 def _measure_columns(lag: Column) -> list[Column]:
-    points = [p / 100 for p in _PERCENTILES]
-    return [
-        F.count(lag),
-        F.max(lag),
-        F.percentile_approx(lag, points, 100_000),
-        *(F.count_if(lag > bound) for bound in _BOUNDS),
-    ]
+    """Return the number of lags, the largest, the percentiles, and how many exceed each bound."""
+    points = [percentile / 100 for percentile in _PERCENTILES]
+    columns = [F.count(lag), F.max(lag), F.percentile_approx(lag, points, 100_000)]
+    columns += [F.count_if(lag > bound) for bound in _BOUNDS]
+    return columns

@@ -42,7 +42,9 @@ EFFECT_TEXTS = {
 }
 """The effect of a change on the runs of an asset, in plain words."""
 
-NEW, REMOVED, CHANGED = "new", "removed", "changed"
+NEW = "new"
+REMOVED = "removed"
+CHANGED = "changed"
 _KINDS = {"missing": NEW, "extra": REMOVED, "value": CHANGED}
 _KEYS = name_helper("keys")
 _BY = ["window_start", "window_end", _KEYS]
@@ -197,9 +199,10 @@ def _find_earlier_arrival(asset: Asset, commit: StateCommit) -> int | None:
     first = asset.state.read_commit(commit.defined)
     if first.commit_number <= 0 or first.replaces_all:
         return None
-    since = [first, *asset.state.read_commits_after(first.commit_number)]
-    renewed = any(m.replaces_all for m in since if m.commit_number <= commit.commit_number)
-    return None if renewed else first.before.at.arrival
+    for later in asset.state.read_commits_after(first.commit_number):
+        if later.replaces_all and later.commit_number <= commit.commit_number:
+            return None
+    return first.before.at.arrival
 
 
 def _read_computed(asset: Asset, commit: StateCommit, ranges: Ranges) -> DataFrame:
@@ -221,10 +224,7 @@ def _find_keys(asset: Asset, commit: StateCommit, columns: Sequence[str]) -> lis
     """
     recorded_parts = asset.state.recorded_parts(commit)
     own_columns = columns[columns.index("window_end") + 1 : columns.index("events")]
-    aggregates = {
-        name.removeprefix(AGGREGATE) for name in recorded_parts if name.startswith(AGGREGATE)
-    }
-    return [c for c in own_columns if c not in aggregates]
+    return [name for name in own_columns if f"{AGGREGATE}{name}" not in recorded_parts]
 
 
 def _add_changed_windows(
@@ -239,47 +239,74 @@ def _add_changed_windows(
     few: bool,
 ) -> Changes:
     transform = asset.transform
-    _, *computed = recompute_ranges(asset, commit, ranges, scratch, few=few)
-    streamed, complete = (r.withColumn(_KEYS, keys_as_json(transform.keys)) for r in computed)
-    published_types = {f.name: f.dataType for f in published.schema.fields}
-    current_types = {f.name: f.dataType for f in streamed.schema.fields}
-    compared = [
-        c
-        for c in current_types
-        if published_types.get(c) == current_types[c] and c not in _BY and c not in _NOT_COMPARED
-    ]
-    uncompared = (
-        c for c in (*transform.aggregates, *_changed_aggregates(changes)) if c not in compared
-    )
+    keys = keys_as_json(transform.keys)
+    _, streamed, complete = recompute_ranges(asset, commit, ranges, scratch, few=few)
+    streamed = streamed.withColumn(_KEYS, keys)
+    complete = complete.withColumn(_KEYS, keys)
+    compared = _list_comparable(published, streamed)
     rows = compare_rows(published, streamed, complete, _BY, compared, F.col(f"key.{_KEYS}"))
     rows = scratch.materialize_frame(rows, few=few)
     windows = rows.groupBy("window_start", "keys").agg(F.first("kind").alias("kind"))
-    counts = {r[0]: int(r[1]) for r in windows.groupBy("kind").count().collect()}
+    window_counts = _collect_counts(windows.groupBy("kind").count())
     changed = rows.where(F.col("kind").isin(list(_KINDS)))
-    values = changed.where("column IS NOT NULL").groupBy("column").count().collect()
-    span = changed.agg(F.min("window_start"), F.max("window_start")).collect()[0]
-    examples = changed.orderBy("window_start", "keys", "column").limit(max_listed)
+    value_counts = _collect_counts(changed.where("column IS NOT NULL").groupBy("column").count())
+    earliest, newest = changed.agg(F.min("window_start"), F.max("window_start")).collect()[0]
+    row_counts: dict[str, int] = {}
+    for kind, word in _KINDS.items():
+        if kind in window_counts:
+            row_counts[word] = window_counts[kind]
+    column_counts: dict[str, int | None] = {}
+    column_counts |= {name: value_counts[name] for name in sorted(value_counts)}
+    for name in _list_aggregates(transform, changes):
+        if name not in compared:
+            column_counts[name] = None
     return replace(
         changes,
-        windows=sum(counts.values()),
-        rows={word: counts[kind] for kind, word in _KINDS.items() if kind in counts},
-        columns={r[0]: int(r[1]) for r in sorted(values)} | dict.fromkeys(uncompared),
-        earliest=span[0],
-        latest=span[1],
-        examples=[
-            _Value(
-                _KINDS[r["kind"]],
-                r["window_start"],
-                json.loads(r["keys"]),
-                r["column"],
-                r["left"],
-                r["right"],
-            )
-            for r in fetch_dataframe(examples).to_pylist()
-        ],
+        windows=sum(window_counts.values()),
+        rows=row_counts,
+        columns=column_counts,
+        earliest=earliest,
+        latest=newest,
+        examples=_list_examples(changed, max_listed),
     )
 
 
-def _changed_aggregates(changes: Changes) -> list[str]:
-    names = [c.part for c in changes.differences if c.part.startswith(AGGREGATE)]
-    return [name.removeprefix(AGGREGATE) for name in names]
+def _list_comparable(published: DataFrame, computed: DataFrame) -> list[str]:
+    """Return the columns that both definitions have with the same type, except the identity."""
+    published_types = {f.name: f.dataType for f in published.schema.fields}
+    comparable: list[str] = []
+    for column in computed.schema.fields:
+        is_compared = column.name not in _BY and column.name not in _NOT_COMPARED
+        if is_compared and published_types.get(column.name) == column.dataType:
+            comparable.append(column.name)
+    return comparable
+
+
+def _collect_counts(counts: DataFrame) -> dict[str, int]:
+    """Return the second column of some rows by the first."""
+    return {row[0]: int(row[1]) for row in counts.collect()}
+
+
+def _list_examples(changed: DataFrame, max_listed: int) -> list[_Value]:
+    first_rows = changed.orderBy("window_start", "keys", "column").limit(max_listed)
+    examples: list[_Value] = []
+    for row in fetch_dataframe(first_rows).to_pylist():
+        example = _Value(
+            kind=_KINDS[row["kind"]],
+            window_start=row["window_start"],
+            keys=json.loads(row["keys"]),
+            column=row["column"],
+            before=row["left"],
+            after=row["right"],
+        )
+        examples.append(example)
+    return examples
+
+
+def _list_aggregates(transform: Definition, changes: Changes) -> list[str]:
+    """Return the aggregates of the definition in the code, and those that differ from it."""
+    names = list(transform.aggregates)
+    for change in changes.differences:
+        if change.part.startswith(AGGREGATE):
+            names.append(change.part.removeprefix(AGGREGATE))
+    return names

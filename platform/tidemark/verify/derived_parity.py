@@ -23,12 +23,14 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.derived.pairing import is_paired
 from tidemark.define.helper_columns import name_helper
 from tidemark.engine.queries.planning import Planning
+from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.dead_letters import DEAD
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import to_dicts
 from tidemark.store.warehouse import Warehouse
 
-MISSING, EXTRA = "missing", "extra"
+MISSING = "missing"
+EXTRA = "extra"
 _SIGN = name_helper("sign")
 _COMPARED = ["arrival", "row", "reason"]
 
@@ -80,53 +82,62 @@ def check_derived_parity(
         )
     few = all(Log(warehouse, base).has_few_events() for base in source.base_sources)
     with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
-        last = timeline[-1].arrival
-        joined = exact_json(*(F.col(f"`{name}`") for name in source.columns))
-        unjoined = F.col("bytes").cast("string")
-        no_reason = F.lit(None).cast("string")
-        recorded = _to_comparable(log.read_events(-1, last), joined, no_reason).unionByName(
-            _to_comparable(
-                warehouse.read_frame(source.dead_letters_table), unjoined, F.col("reason")
-            )
-        )
-        computed = read_steps(warehouse, source, [a.position for a in timeline]).compute_rows()
-        computed = computed.withColumnRenamed(STEP, "arrival")
-        if is_paired(source):
-            dead_letters = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
-            computed = _to_comparable(
-                computed.where(f"{DEAD} IS NULL"), joined, no_reason
-            ).unionByName(_to_comparable(dead_letters, unjoined, F.col("reason")))
-        else:
-            computed = _to_comparable(computed, joined, no_reason)
-        signed = computed.withColumn(_SIGN, F.lit(1)).unionByName(
-            recorded.withColumn(_SIGN, F.lit(-1))
-        )
-        differing = cancel_rows(signed, _COMPARED, _SIGN)
-        differing = scratch.materialize_frame(_repeat_rows(differing), few=few)
+        last_arrival = timeline[-1].arrival
+        recorded_events = _to_comparable_events(log.read_events(-1, last_arrival), source)
+        recorded_letters = _to_comparable_letters(warehouse.read_frame(source.dead_letters_table))
+        recorded = recorded_events.unionByName(recorded_letters)
+        computed = _recompute(warehouse, source, timeline)
+        computed_rows = computed.withColumn(_SIGN, F.lit(1))
+        recorded_rows = recorded.withColumn(_SIGN, F.lit(-1))
+        net_rows = cancel_rows(computed_rows.unionByName(recorded_rows), _COMPARED, _SIGN)
+        differing = scratch.materialize_frame(_repeat_rows(net_rows), few=few)
         missing = differing.where(F.col(_SIGN) > 0)
         extra = differing.where(F.col(_SIGN) < 0)
+        differences = _list_first(missing, MISSING, max_listed)
+        differences += _list_first(extra, EXTRA, max_listed)
         return _DerivedParity(
             source=source.name,
-            as_of=last,
+            as_of=last_arrival,
             rows=recorded.count(),
             missing=missing.count(),
             extra=extra.count(),
-            differences=[
-                *_list_first(missing, MISSING, max_listed),
-                *_list_first(extra, EXTRA, max_listed),
-            ][:max_listed],
+            differences=differences[:max_listed],
         )
 
 
-def _to_comparable(rows: DataFrame, row: Column, reason: Column) -> DataFrame:
+def _recompute(
+    warehouse: Warehouse, source: DerivedSource, timeline: Sequence[Arrival]
+) -> DataFrame:
+    """Return the rows of all recorded steps, computed again, as the columns `_COMPARED`."""
+    positions = [arrival.position for arrival in timeline]
+    computed = read_steps(warehouse, source, positions).compute_rows()
+    computed = computed.withColumnRenamed(STEP, "arrival")
+    if not is_paired(source):
+        return _to_comparable_events(computed, source)
+    events = _to_comparable_events(computed.where(f"{DEAD} IS NULL"), source)
+    dead_letters = computed.where(f"{DEAD} IS NOT NULL").select("*", f"{DEAD}.*")
+    return events.unionByName(_to_comparable_letters(dead_letters))
+
+
+def _to_comparable_events(rows: DataFrame, source: DerivedSource) -> DataFrame:
+    content = exact_json([F.col(f"`{name}`") for name in source.columns])
+    return _to_comparable(rows, content, F.lit(None).cast("string"))
+
+
+def _to_comparable_letters(rows: DataFrame) -> DataFrame:
+    return _to_comparable(rows, F.col("bytes").cast("string"), F.col("reason"))
+
+
+def _to_comparable(rows: DataFrame, content: Column, reason: Column) -> DataFrame:
     """Return rows as the columns `_COMPARED`, which the engine can compare.
 
     Args:
-        row: an expression for the whole row as text, because the engine can't compare all types.
+        content: an expression for the whole row as text, because the engine can't compare all
+            types.
         reason: an expression for the reason of a dead letter; null for an event.
     """
     arrival = F.col("arrival").cast("bigint")
-    return rows.select(arrival.alias("arrival"), row.alias("row"), reason.alias("reason"))
+    return rows.select(arrival.alias("arrival"), content.alias("row"), reason.alias("reason"))
 
 
 def _repeat_rows(rows: DataFrame) -> DataFrame:
@@ -135,6 +146,6 @@ def _repeat_rows(rows: DataFrame) -> DataFrame:
     return rows.withColumn(name_helper("repeated"), times).select(*_COMPARED, _SIGN)
 
 
-def _list_first(rows: DataFrame, kind: str, max_listed: int) -> Sequence[dict[str, Any]]:
+def _list_first(rows: DataFrame, kind: str, max_listed: int) -> list[dict[str, Any]]:
     listed = rows.drop(_SIGN).orderBy("arrival", "row").limit(max_listed).toArrow()
     return [{"kind": kind, **row} for row in to_dicts(listed)]

@@ -24,6 +24,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, VERDICT
 from tidemark.engine.queries.planning import Planning
 from tidemark.quality import quarantine
+from tidemark.quality.quarantine import QuarantineCounts
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import window_starts_in
@@ -113,40 +114,53 @@ def check_parity(
     # If the source has never been ingested, its error is raised below.
     few = warehouse.has_table(transform.source.timeline_table) and asset.has_few_rows()
     with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
-        # Quarantined rows are compared too: an expectation rejected their values, but the values
-        # must still be equal to the recomputed values.
-        (published, quarantined), commit = read_unchanged(
-            asset,
-            lambda _: (
-                scratch.materialize_frame(
-                    quarantine.read_computed(warehouse, transform, ranges), few=few
-                ),
-                quarantine.count_windows(warehouse, transform, ranges),
-            ),
-        )
+
+        def read_published(_: StateCommit) -> tuple[DataFrame, QuarantineCounts]:
+            # Quarantined rows are compared too: an expectation rejected their values, but the
+            # values must still be equal to the recomputed values.
+            computed = quarantine.read_computed(warehouse, transform, ranges)
+            rows = scratch.materialize_frame(computed, few=few)
+            return rows, quarantine.count_windows(warehouse, transform, ranges)
+
+        (published, quarantined), commit = read_unchanged(asset, read_published)
         stored, streamed, complete = recompute_ranges(asset, commit, ranges, scratch, few=few)
-        columns = [*transform.aggregates, *_FACTS]
+        columns = list(transform.aggregates)
+        columns += _FACTS
         keys = keys_as_json(transform.keys, "key")
         rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
         compared = scratch.materialize_frame(rows, few=few)
         differing = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         counted_kinds = differing.groupBy("kind").count().orderBy("kind").collect()
-        kinds = {str(r[0]): int(r[1]) for r in counted_kinds}
-        lost = stored.where(F.col(VERDICT) == classification.TOO_LATE).agg(F.sum("events")).first()
+        kinds = {str(row[0]): int(row[1]) for row in counted_kinds}
         return ParityReport(
             asset=transform.name,
             as_of=rollups.find_coverage_after(transform, commit).at.arrival,
             windows=compared.select("window_start", "keys").distinct().count(),
-            lost=int(lost[0] or 0) if lost else 0,
+            lost=_count_too_late(stored),
             total=sum(kinds.values()),
-            differences=[
-                Difference(r[0], r[1], json.loads(r[2]), r[3], r[4], r[5])
-                for r in differing.limit(max_listed).collect()
-            ],
+            differences=_list_differences(differing, max_listed),
             kinds=kinds,
             quarantined=quarantined.rows,
             quarantined_by=quarantined.by_expectation,
         )
+
+
+def _count_too_late(partials: DataFrame) -> int:
+    """Return the number of too-late events in some partials."""
+    too_late = partials.where(F.col(VERDICT) == classification.TOO_LATE)
+    (totals,) = too_late.agg(F.sum("events")).collect()
+    return int(totals[0] or 0)
+
+
+def _list_differences(differing: DataFrame, max_listed: int) -> list[Difference]:
+    differences: list[Difference] = []
+    for row in differing.limit(max_listed).collect():
+        keys = json.loads(row["keys"])
+        difference = Difference(
+            row["kind"], row["window_start"], keys, row["column"], row["left"], row["right"]
+        )
+        differences.append(difference)
+    return differences
 
 
 def read_unchanged(asset: Asset, read: Callable[[StateCommit], _T]) -> tuple[_T, StateCommit]:
@@ -218,37 +232,34 @@ def compare_rows(
             which contains the columns of `window_columns`.
     """
     types = {f.name: f.dataType for f in published.schema.fields if f.name in columns}
-
     slack_columns = streamed.select(f"{SLACK}.*").columns
-
+    stored_columns = list(window_columns)
+    stored_columns += columns
+    computed_columns = [*stored_columns, SLACK]
     paired = pair_rows(
-        published.select(*window_columns, *columns),
-        streamed.select(*window_columns, *columns, SLACK),
-        window_columns,
+        published.select(stored_columns), streamed.select(computed_columns), window_columns
     )
-    with_late_events = complete.select(
-        F.struct(*window_columns).alias("complete_key"),
-        F.struct(*columns, SLACK).alias("complete"),
-    )
-    joined = paired.join(with_late_events, F.col("key").eqNullSafe(F.col("complete_key")), "left")
+    complete_key = F.struct(list(window_columns)).alias("complete_key")
+    with_late_events = complete.select(complete_key, F.struct(*columns, SLACK).alias("complete"))
+    has_same_key = F.col("key").eqNullSafe(F.col("complete_key"))
+    joined = paired.join(with_late_events, has_same_key, "left")
 
     is_published = F.col("left").isNotNull()
     is_computed = F.col("right").isNotNull()
-    is_late_loss = F.col("complete").isNotNull() & (
-        F.size(find_differences(types, "left", "complete", slack=slack_columns)) == 0
-    )
-    no_differences = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
     differences = find_differences(types, "left", "right", slack=slack_columns)
-    kind = (
-        F.when(~is_published, "missing")
-        .when(is_late_loss & (F.size(differences) > 0), _LATE_LOSS)
-        .when(~is_computed, "extra")
-        .when(F.size(differences) > 0, "value")
-    )
-    is_whole = ~is_published | ~is_computed | (F.size(differences) == 0)
-    return joined.select(
+    differs = F.size(differences) > 0
+    # If the row with too-late events is equal, late loss explains the difference.
+    differences_with_late = find_differences(types, "left", "complete", slack=slack_columns)
+    is_late_loss = F.col("complete").isNotNull() & (F.size(differences_with_late) == 0)
+    kind = F.when(~is_published, "missing").when(is_late_loss & differs, _LATE_LOSS)
+    kind = kind.when(~is_computed, "extra").when(differs, "value")
+    # A whole row gives one entry without a column.
+    is_whole = ~is_published | ~is_computed | ~differs
+    no_column = F.array(F.lit(None).cast("struct<column:string,left:string,right:string>"))
+    compared = joined.select(
         kind.alias("kind"),
         iso_text("key.window_start").alias("window_start"),
         keys.alias("keys"),
-        F.explode(F.when(is_whole, no_differences).otherwise(differences)).alias("d"),
-    ).select("kind", "window_start", "keys", "d.*")
+        F.explode(F.when(is_whole, no_column).otherwise(differences)).alias("d"),
+    )
+    return compared.select("kind", "window_start", "keys", "d.*")

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -66,16 +67,18 @@ class Comparison:
         Args:
             row: the row as Arrow converts it to Python.
         """
-        plain: dict[str, Any] = {f.name: row[f.name] for f in fields(ParityReport)}
-        plain |= {k: {c["name"]: c["count"] for c in row[k]} for k in ("kinds", "quarantined_by")}
-        plain["differences"] = [
-            Difference(**d | {"keys": json.loads(d["keys"])}) for d in row["differences"]
-        ]
-        start, end = (row[name] for name in ("window_from", "window_to"))
+        plain: dict[str, Any] = {field.name: row[field.name] for field in fields(ParityReport)}
+        plain["kinds"] = _from_counts(row["kinds"])
+        plain["quarantined_by"] = _from_counts(row["quarantined_by"])
+        differences: list[Difference] = []
+        for difference in row["differences"]:
+            keys = json.loads(difference["keys"])
+            differences.append(Difference(**difference | {"keys": keys}))
+        plain["differences"] = differences
         return cls(
             number=row["number"],
-            start=None if start is None else parse_instant(start),
-            end=None if end is None else parse_instant(end),
+            start=_to_micros(row["window_from"]),
+            end=_to_micros(row["window_to"]),
             report=ParityReport(**plain),
         )
 
@@ -101,16 +104,17 @@ def record_comparison(
     warehouse.ensure_table(
         TABLE, _SCHEMA.empty_table(), "Every comparison requested on the command line"
     )
-    plain = asdict(report)
-    row = {name: plain[name] for name in _SCHEMA.names if name in plain} | {
+    differences: list[dict[str, Any]] = []
+    for difference in report.differences[:_MAX_DIFFERENCES]:
+        keys = json.dumps(difference.keys, default=str)
+        differences.append(asdict(difference) | {"keys": keys})
+    row = asdict(report)
+    row |= {
         "window_from": start,
         "window_to": end,
         "kinds": _to_counts(report.kinds),
         "quarantined_by": _to_counts(report.quarantined_by),
-        "differences": [
-            asdict(d) | {"keys": json.dumps(d.keys, default=str)}
-            for d in report.differences[:_MAX_DIFFERENCES]
-        ],
+        "differences": differences,
         "at": time.time_ns() // 1000,
     }
     for _ in range(_MAX_ATTEMPTS):
@@ -129,17 +133,25 @@ def delete_differences(warehouse: Warehouse, asset: str) -> None:
     if not warehouse.has_table(TABLE):
         return
     rows = warehouse.load_rows(TABLE, Equals("asset", asset))
-    with_differences = rows.filter(
-        pa.array([bool(d) for d in rows["differences"].to_pylist()], pa.bool_())
-    )
+    has_differences = [bool(listed) for listed in rows["differences"].to_pylist()]
+    with_differences = rows.filter(pa.array(has_differences, pa.bool_()))
     if not with_differences.num_rows:
         return
     index = with_differences.column_names.index("differences")
     no_differences = pa.array([[]] * with_differences.num_rows, _SCHEMA.field("differences").type)
-    clearing = Merge(on=("number",), insert=None, only={"differences": "s.differences"})
-    warehouse.merge_rows(
-        with_differences.set_column(index, "differences", no_differences), TABLE, clearing
-    )
+    cleared = with_differences.set_column(index, "differences", no_differences)
+    clear_differences = Merge(on=("number",), insert=None, only={"differences": "s.differences"})
+    warehouse.merge_rows(cleared, TABLE, clear_differences)
+
+
+def _to_micros(value: datetime | None) -> int | None:
+    if value is None:
+        return None
+    return parse_instant(value)
+
+
+def _from_counts(counts: list[dict[str, Any]]) -> dict[str, int]:
+    return {entry["name"]: entry["count"] for entry in counts}
 
 
 def _to_counts(counts: dict[str, int]) -> list[dict[str, object]]:

@@ -116,13 +116,17 @@ STEPS = (
 def list_steps(transform: Definition) -> list[_Step]:
     """Return the steps of an asset's runs, in order."""
     absent_steps = set[str]()
-    if transform.rolled_up_name is not None:
-        absent_steps |= {step.name for step in STEPS if step.recompute is not None}
     if transform.accumulation is None:
         absent_steps.add("panes")
     if not transform.expectations:
         absent_steps.add("quarantined")
-    return [step for step in STEPS if step.name not in absent_steps]
+    steps: list[_Step] = []
+    for step in STEPS:
+        # A roll-up computes no events itself.
+        is_of_base = transform.rolled_up_name is not None and step.recompute is not None
+        if step.name not in absent_steps and not is_of_base:
+            steps.append(step)
+    return steps
 
 
 def find_step(transform: Definition, name: str) -> _Step:

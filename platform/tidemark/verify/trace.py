@@ -31,6 +31,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import ADMITTED, VERDICT, name_helper
 from tidemark.define.rollup import RollUp
 from tidemark.define.source import Source
+from tidemark.define.tables import TableName
 from tidemark.define.triggers.trigger import Trigger
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch_dataframe
@@ -46,7 +47,10 @@ from tidemark.store.warehouse import Warehouse
 
 _Row = Mapping[str, Any]
 
-NOT_RUN, NOT_YET, LEFT_OUT, PLACED = "not run", "not yet", "left out", "placed"
+NOT_RUN = "not run"
+NOT_YET = "not yet"
+LEFT_OUT = "left out"
+PLACED = "placed"
 """The progress of an event in an asset.
 
 - `NOT_RUN`: the asset has never run.
@@ -158,11 +162,11 @@ def find_derived(warehouse: Warehouse, source: DerivedSource, event: Event) -> I
     for base, lineage in zip(source.base_sources, source.derivation.lineage_columns, strict=False):
         if base.name != event.source:
             continue
-        bounds = [
+        bounds: list[Condition] = [
             number_is(lineage.arrival, arrival),
             number_is(lineage.position, position),
-            *(Equals(name, value) for name, value in lineage.only.items()),
         ]
+        bounds += [Equals(name, value) for name, value in lineage.only.items()]
         text = origin_text(event.source, arrival, position)
         yield from _find_rows(warehouse, source, bounds, [Equals("read_from", text)])
 
@@ -173,10 +177,7 @@ def add_origins(warehouse: Warehouse, source: Source, event: Event) -> Event:
     bases = {base.name: base for base in source.base_sources}
     origins = list[Event]()
     for name, arrival, position in _find_places(source, event):
-        conditions = [
-            number_is(column, number)
-            for column, number in (("arrival", arrival), ("position", position))
-        ]
+        conditions = [number_is("arrival", arrival), number_is("position", position)]
         for origin in _find_rows(warehouse, bases[name], conditions, None):
             origins.append(add_origins(warehouse, bases[name], origin))
     return replace(event, origins=origins)
@@ -208,36 +209,42 @@ def _find_rows(
         of_events: the conditions on rows of the event log.
         of_letters: the conditions on dead letters; None to search no dead letters.
     """
+    if not warehouse.has_table(source.timeline_table):
+        return
     log = Log(warehouse, source)
-    last = log.find_last_arrival() if warehouse.has_table(source.timeline_table) else None
+    last = log.find_last_arrival()
     if last is None:
         return
     is_published = less_than("arrival", last.arrival + 1)
-    tables = {source.log_table: of_events, source.dead_letters_table: of_letters}
-    numbers = {
-        (number, table)
-        for table, bounds in tables.items()
-        if bounds is not None and warehouse.has_table(table)
-        for number in warehouse.load_rows(table, is_published, *bounds, columns=["arrival"])[
-            "arrival"
-        ].to_pylist()
-    }
-    for number, table in sorted(numbers):
+    conditions = {source.log_table: of_events}
+    if of_letters is not None:
+        conditions[source.dead_letters_table] = of_letters
+    matches: set[tuple[int, TableName]] = set()
+    for table, bounds in conditions.items():
+        if warehouse.has_table(table):
+            rows = warehouse.load_rows(table, is_published, *bounds, columns=["arrival"])
+            matches |= {(number, table) for number in rows["arrival"].to_pylist()}
+    for number, table in sorted(matches):
         (arrival,) = log.read_timeline(number - 1, number)
         of_arrival = number_is("arrival", number)
-        for row in to_display(
-            warehouse.load_rows(table, of_arrival, *(tables[table] or ())).sort_by("position")
-        ):
-            is_dead_letter = table == source.dead_letters_table
-            yield Event(
-                source=source.name,
-                correlation_id=row["correlation_id"],
-                arrival=arrival,
-                position=row["position"],
-                read_from=row["read_from"],
-                dead_letter=row["reason"] if is_dead_letter else None,
-                columns={} if is_dead_letter else {name: row.get(name) for name in source.columns},
-            )
+        rows = warehouse.load_rows(table, of_arrival, *conditions[table])
+        for row in to_display(rows.sort_by("position")):
+            yield _to_event(source, arrival, row, is_dead_letter=table != source.log_table)
+
+
+def _to_event(source: Source, arrival: Arrival, row: _Row, *, is_dead_letter: bool) -> Event:
+    event = Event(
+        source=source.name,
+        correlation_id=row["correlation_id"],
+        arrival=arrival,
+        position=row["position"],
+        read_from=row["read_from"],
+        dead_letter=None,
+        columns={},
+    )
+    if is_dead_letter:
+        return replace(event, dead_letter=row["reason"])
+    return replace(event, columns={name: row.get(name) for name in source.columns})
 
 
 def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Event) -> list[Fate]:
@@ -249,15 +256,17 @@ def find_fates(warehouse: Warehouse, transforms: Sequence[Definition], event: Ev
     if event.dead_letter is not None:
         return []
     few = event.arrival.rows <= thresholds.SMALL_BATCH_ROWS
+    bases_first = sorted(transforms, key=lambda transform: transform.rolled_up_name is not None)
     with warehouse.use_planning(Planning.for_size(few)):
-        for transform in sorted(transforms, key=lambda t: t.rolled_up_name is not None):
+        for transform in bases_first:
             if transform.source.name == event.source:
-                base = fates.get(transform.rolled_up_name or "")
-                fates[transform.name] = _find_fate(Asset(warehouse, transform), event, base)
+                base_fate = fates.get(transform.rolled_up_name or "")
+                asset = Asset(warehouse, transform)
+                fates[transform.name] = _find_fate(asset, event, base_fate)
     return list(fates.values())
 
 
-def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
+def _find_fate(asset: Asset, event: Event, base_fate: Fate | None) -> Fate:
     transform = asset.transform
     commit = asset.state.read_commit(asset.published_commit_number())
     if commit.commit_number < 0:
@@ -265,25 +274,28 @@ def _find_fate(asset: Asset, event: Event, base: Fate | None) -> Fate:
     coverage = rollups.find_coverage_after(transform, commit)
     watermark = coverage.at.watermark
     # If a correction counts a too-late event in the base, the roll-up counts the event too.
-    taken_in = base is not None and any(
-        p.counts and p.verdict == classification.VERDICTS[classification.TOO_LATE]
-        for p in base.places
+    complete = base_fate is not None and any(map(_is_late_but_counted, base_fate.places))
+    rows = _classify_event(asset, event, coverage, complete=complete)
+    through = coverage.position_column("arrival").alias(_THROUGH)
+    windows = fetch_dataframe(
+        rows.select(*transform.by_window, VERDICT, ADMITTED, through).distinct()
     )
-    rows = _classify_event(asset, event, coverage, complete=taken_in)
-    newer = fetch_dataframe(
-        rows.select(
-            *transform.by_window,
-            VERDICT,
-            ADMITTED,
-            coverage.position_column("arrival").alias(_THROUGH),
-        ).distinct()
-    )
-    seen = [r for r in newer.to_pylist() if r[_THROUGH] >= event.arrival.arrival]
-    state = PLACED if seen else NOT_YET if newer.num_rows else LEFT_OUT
-    if not newer.num_rows and event.arrival.arrival > coverage.newest_arrival:
+    places: list[WindowMembership] = []
+    for row in windows.to_pylist():
+        if row[_THROUGH] >= event.arrival.arrival:
+            places.append(_find_membership(asset, event, coverage, row))
+    if places:
+        state = PLACED
+    elif windows.num_rows or event.arrival.arrival > coverage.newest_arrival:
         state = NOT_YET
-    places = [_find_membership(asset, event, coverage, row) for row in seen]
+    else:
+        state = LEFT_OUT
     return Fate(transform.name, transform.rolled_up_name, state, watermark, places)
+
+
+def _is_late_but_counted(membership: WindowMembership) -> bool:
+    too_late = classification.VERDICTS[classification.TOO_LATE]
+    return membership.counts and membership.verdict == too_late
 
 
 def _classify_event(asset: Asset, event: Event, coverage: Coverage, *, complete: bool) -> DataFrame:
@@ -369,33 +381,30 @@ def _find_firings(
     name = next(iter(asset.counting_transform.aggregates))
     aggregates = {name: agg.count(where=is_event)}
     counting = replace(asset.counting_transform, aggregates=aggregates, expectations=())
-    stored = count_scope(
-        asset.log, counting, Scope.from_coverage(coverage, ranges, complete=complete)
-    )
+    scope = Scope.from_coverage(coverage, ranges, complete=complete)
+    stored = count_scope(asset.log, counting, scope)
     current = as_of(coverage)
-    windows = fetch_dataframe(
-        finish_windows(stored, counting, asset.log, current).where(f"`{name}` > 0")
-    ).to_pylist()
-    own_windows = [w for w in windows if {key: w[key] for key in counting.keys} == membership.keys]
+    counts_event = f"`{name}` > 0"
+    windows = finish_windows(stored, counting, asset.log, current).where(counts_event)
+    has_fired = any(_has_keys(row, membership.keys) for row in fetch_dataframe(windows).to_pylist())
     table = counting.panes_table
     if counting.accumulation is None or not asset.warehouse.has_table(table):
-        return bool(own_windows), []
-    pane_columns = ["window_start", "window_end", *counting.keys, "pane", "timing", "retraction"]
-    counting_panes = (
-        compute_panes(stored, counting, asset.log, current)
-        .where(f"`{name}` > 0")
-        .select(*pane_columns)
-    )
-    counted_rows = {tuple(row.values()) for row in fetch_dataframe(counting_panes).to_pylist()}
-    bound = InRanges("window_start", ranges)
-    rows = to_display(asset.warehouse.load_rows(table, bound))
-    own_panes = [row for row in rows if tuple(row[name] for name in pane_columns) in counted_rows]
-    own_panes = [
-        row for row in own_panes if {key: row[key] for key in counting.keys} == membership.keys
-    ]
-    return bool(own_windows), sorted(
-        own_panes, key=lambda row: (row["pane"], not row["retraction"])
-    )
+        return has_fired, []
+    pane_columns = [*counting.by_window, "pane", "timing", "retraction"]
+    panes = compute_panes(stored, counting, asset.log, current).where(counts_event)
+    computed = fetch_dataframe(panes.select(pane_columns)).to_pylist()
+    with_event = {tuple(row.values()) for row in computed}
+    own_panes: list[_Row] = []
+    for row in to_display(asset.warehouse.load_rows(table, InRanges("window_start", ranges))):
+        identity = tuple(row[column] for column in pane_columns)
+        if identity in with_event and _has_keys(row, membership.keys):
+            own_panes.append(row)
+    # A retraction comes before the pane that replaces the retracted row.
+    return has_fired, sorted(own_panes, key=lambda row: (row["pane"], not row["retraction"]))
+
+
+def _has_keys(row: _Row, keys: _Row) -> bool:
+    return all(row[key] == value for key, value in keys.items())
 
 
 def _window_ranges(transform: Definition, row: _Row) -> Ranges:
@@ -416,14 +425,12 @@ def _read_late_row(asset: Asset, event: Event, membership: WindowMembership) -> 
     of_arrival = number_is("arrival", number)
     of_event = Equals("correlation_id", event.correlation_id)
     rows = to_display(asset.warehouse.load_rows(table, of_arrival, of_event))
-    own_rows = (
-        row
-        for row in rows
-        if row["position"] == event.position
-        and _to_micros(row["window_start"]) == membership.start
-        and {key: row[key] for key in membership.keys} == membership.keys
-    )
-    return next(own_rows, None)
+    for row in rows:
+        is_event = row["position"] == event.position
+        is_window = _to_micros(row["window_start"]) == membership.start
+        if is_event and is_window and _has_keys(row, membership.keys):
+            return row
+    return None
 
 
 def _is_counted_later(asset: Asset, event: Event, membership: WindowMembership) -> bool:
@@ -435,7 +442,10 @@ def _is_counted_later(asset: Asset, event: Event, membership: WindowMembership) 
     merges = asset.transform.window.merges
     assert membership.start is not None
     assert membership.end is not None
-    rows = asset.state.read_partials(() if merges else ((membership.start, membership.start + 1),))
+    ranges: Ranges = ()
+    if not merges:
+        ranges = ((membership.start, membership.start + 1),)
+    rows = asset.state.read_partials(ranges)
     rows = rows.where((F.col(VERDICT) == classification.TOO_LATE) & F.col(ADMITTED))
     if merges:
         starts = F.unix_micros("window_start")
@@ -460,19 +470,19 @@ def _read_window(
         return []
     assert membership.start is not None
     assert membership.end is not None
-    beyond_start = membership.start + 1
-    bounds = [InRanges("window_start", ((membership.start, beyond_start),))]
+    start_range = (membership.start, membership.start + 1)
+    end_range = (membership.end, membership.end + 1)
     if transform.window.merges:
-        starts_before = InRanges("window_start", ((BEGINNING, beyond_start),))
-        bounds = [starts_before, InRanges("window_end", ((membership.end, INFINITY),))]
-    else:
-        bounds.append(InRanges("window_end", ((membership.end, membership.end + 1),)))
-    rows = warehouse.load_rows(table, *bounds)
+        start_range = (BEGINNING, membership.start + 1)
+        end_range = (membership.end, INFINITY)
+    in_start_range = InRanges("window_start", (start_range,))
+    in_end_range = InRanges("window_end", (end_range,))
+    rows = warehouse.load_rows(table, in_start_range, in_end_range)
     for key, value in membership.keys.items():
-        is_null = value is None
-        rows = rows.filter(
-            pc.field(key).is_null() if is_null else pc.field(key) == pc.scalar(value)
-        )
+        if value is None:
+            rows = rows.filter(pc.field(key).is_null())
+        else:
+            rows = rows.filter(pc.field(key) == pc.scalar(value))
     return rows.to_pylist()
 
 

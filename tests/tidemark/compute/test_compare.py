@@ -27,5 +27,5 @@ NEIGHBORS = {
 @pytest.mark.parametrize("kind", NEIGHBORS)
 def test_neighboring_values_have_different_json(spark: SparkSession, kind: str) -> None:
     rows = spark.createDataFrame([(value,) for value in NEIGHBORS[kind]], f"x {kind}")
-    texts = rows.select(exact_json(F.col("x")).alias("a"), keys_as_json(["x"]).alias("b"))
+    texts = rows.select(exact_json([F.col("x")]).alias("a"), keys_as_json(["x"]).alias("b"))
     assert [texts.select(name).distinct().count() for name in ("a", "b")] == [2, 2]

@@ -28,11 +28,10 @@ def find_changes(
     if bound is None:
         return
     for number, commit in enumerate(commits):
-        if (
-            commit.commit_number > known_number
-            and _may_recompute(commit, transform, bound)
-            and not _computes_same_rows(commit, commits[:number])
-        ):
+        is_new = commit.commit_number > known_number
+        if not is_new or not _may_recompute(commit, transform, bound):
+            continue
+        if not _computes_same_rows(commit, commits[:number]):
             yield commit
 
 
@@ -43,13 +42,9 @@ def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool
         commits: the records of all commits of the asset (of a roll-up: of its base), in order.
         change: the record of that commit, one of `commits`.
     """
-    commits_until_change = [
-        commit for commit in commits if commit.commit_number <= change.commit_number
-    ]
-    earlier = drop_superseded(commits_until_change[:-1])
-    return isinstance(change, Replacement) and all(
-        commit.definition == change.definition for commit in earlier
-    )
+    earlier = [commit for commit in commits if commit.commit_number < change.commit_number]
+    definitions = {commit.definition for commit in drop_superseded(earlier)}
+    return isinstance(change, Replacement) and definitions <= {change.definition}
 
 
 def _may_recompute(commit: StateCommit, transform: Definition, bound: int) -> bool:
@@ -60,20 +55,22 @@ def _may_recompute(commit: StateCommit, transform: Definition, bound: int) -> bo
         return True
     # The ends of overlapping windows and of sessions in a range vary. They are only known to be
     # after the range's start.
-    varies = transform.window.overlaps or transform.window.merges
-    last_end = transform.window.last_window_end
-    starts = (start for start, _ in commit.recomputed_ranges)
-    return any((start + 1 if varies else last_end(start + 1)) <= bound for start in starts)
+    ends_vary = transform.window.overlaps or transform.window.merges
+    for start, _ in commit.recomputed_ranges:
+        first_end = start + 1
+        if not ends_vary:
+            first_end = transform.window.last_window_end(start + 1)
+        if first_end <= bound:
+            return True
+    return False
 
 
 def _computes_same_rows(commit: StateCommit, earlier: Sequence[StateCommit]) -> bool:
     """Return whether a commit computes the same rows as the earlier commits."""
-    return (
-        isinstance(commit, Replacement)
-        and not commit.complete
-        and all(
-            earlier_commit.definition == commit.definition
-            and earlier_commit.late_events == commit.late_events
-            for earlier_commit in drop_superseded(earlier)
-        )
-    )
+    if not isinstance(commit, Replacement) or commit.complete:
+        return False
+    for earlier_commit in drop_superseded(earlier):
+        has_same_definition = earlier_commit.definition == commit.definition
+        if not has_same_definition or earlier_commit.late_events != commit.late_events:
+            return False
+    return True

@@ -33,7 +33,8 @@ def select_added(rows: DataFrame, first_positions: Mapping[int, int]) -> DataFra
     first_rows = rows.sparkSession.createDataFrame(
         list(first_positions.items()), f"arrival BIGINT, {_FIRST} BIGINT"
     )
-    added = rows.join(F.broadcast(first_rows), "arrival").where(f"position >= {_FIRST}")
+    joined = rows.join(F.broadcast(first_rows), "arrival")
+    added = joined.where(f"position >= {_FIRST}")
     return added.drop(_FIRST)
 
 
@@ -41,7 +42,7 @@ def find_events(log: Log, last_arrival: int, where: str) -> DataFrame:
     """Return `arrival` and `position` of the events for which a condition is true.
 
     Args:
-        through: the last arrival to search.
+        last_arrival: the last arrival to search.
         where: SQL condition on the columns of the log.
 
     Raises:
@@ -49,7 +50,7 @@ def find_events(log: Log, last_arrival: int, where: str) -> DataFrame:
     """
     rows = log.read_events(-1, last_arrival)
     try:
-        events = rows.where(F.expr(where)).select(*PLACE)
+        events = rows.where(F.expr(where)).select(PLACE)
         _ = events.schema
     except AnalysisException as error:
         raise _condition_error(log, where, error) from None
@@ -69,7 +70,7 @@ def find_dead_letters(
     contains_text = F.lit(False)
     for text in texts:
         contains_text = contains_text | _contains_text(F.lit(text.encode()))
-    return rows.where(contains_text).select(*PLACE)
+    return rows.where(contains_text).select(PLACE)
 
 
 def find_affected_windows(
@@ -83,30 +84,25 @@ def find_affected_windows(
 
     Args:
         events: `arrival` and `position` of the events that the erasure deletes or adds.
-        through: the newest arrival of the log.
+        last_arrival: the newest arrival of the log.
     """
     base = base_transform(transform)
     if base.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
         rows = log.read_events(-1, last_arrival)
         id_columns = list(base.deduplicate.by)
-        keys = (
-            rows.join(events, PLACE, "left_semi").select(*(f"`{c}`" for c in id_columns)).distinct()
-        )
-        events = (
-            rows.join(keys, id_columns, "left_semi").select(*PLACE).unionByName(events).distinct()
-        )
+        erased_rows = rows.join(events, PLACE, "left_semi")
+        ids = erased_rows.select([f"`{name}`" for name in id_columns]).distinct()
+        same_ids = rows.join(ids, id_columns, "left_semi").select(PLACE)
+        events = same_ids.unionByName(events).distinct()
     affected_log = log.with_only(events)
     plain = by_events.without_preparation(base)
     if base.window.merges:
         if affected_log.read_events(-1, last_arrival).isEmpty():
             return None
         return ()
-    if (
-        not classify_scope(affected_log, plain, Scope(-1, last_arrival))
-        .where("window_start IS NULL")
-        .isEmpty()
-    ):
+    classified = classify_scope(affected_log, plain, Scope(-1, last_arrival))
+    if not classified.where("window_start IS NULL").isEmpty():
         return ()
     return by_events.find_affected_windows(affected_log, base, 0, last_arrival)
 
@@ -125,7 +121,7 @@ def find_windows_with_events(
     rows = classify_scope(log.with_only(events), base, Scope(-1, last_arrival)).where(
         "window_start IS NOT NULL"
     )
-    return rows.select(*base.by_window).distinct()
+    return rows.select(base.by_window).distinct()
 
 
 def _contains_text(text: Column) -> Column:

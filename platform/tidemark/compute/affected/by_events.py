@@ -54,7 +54,8 @@ def _keep_rows(rows: DataFrame) -> DataFrame:
 def _find_starts(rows: DataFrame, transform: Definition) -> Ranges | None:
     start = F.unix_micros("window_start")
     end = F.unix_micros("window_end")
-    # If windows overlap, only a range of one instant excludes the starts of other windows.
-    last = end if transform.window.disjoint else start + F.lit(1)
-    spans = rows.select(start.alias("start"), last.alias("end")).distinct().collect()
-    return merge_ranges((s, e) for s, e in spans) or None
+    if not transform.window.disjoint:
+        # Only a range of one instant excludes the starts of other windows.
+        end = start + F.lit(1)
+    ranges = rows.select(start.alias("start"), end.alias("end")).distinct().collect()
+    return merge_ranges((row["start"], row["end"]) for row in ranges) or None

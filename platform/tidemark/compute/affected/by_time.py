@@ -40,8 +40,8 @@ def can_change(
 
     Args:
         table_id: the identity of the asset's state.
-        before: the position through which the asset is up to date.
-        after: the position after the arrivals.
+        from_position: the position through which the asset is up to date.
+        to_position: the position after the arrivals.
     """
     if to_position.watermark == INFINITY:
         return True
@@ -61,13 +61,16 @@ def find_passed_ends(
     """
     if to_position.watermark is None or to_position.watermark == from_position.watermark:
         return ()
-    first = BEGINNING if from_position.watermark is None else from_position.watermark + 1
-    lateness = transform.allowed_lateness
-    ends = [
-        (first, to_position.watermark + 1),
-        (first - lateness, to_position.watermark + 1 - lateness),
-    ]
-    return merge_ranges((max(start, BEGINNING), end) for start, end in ends if end > BEGINNING)
+    start = BEGINNING
+    if from_position.watermark is not None:
+        start = from_position.watermark + 1
+    end = to_position.watermark + 1
+    ranges: list[tuple[int, int]] = []
+    # A window closes at its end, and becomes final after the allowed lateness.
+    for delay in (0, transform.allowed_lateness):
+        if end - delay > BEGINNING:
+            ranges.append((max(start - delay, BEGINNING), end - delay))
+    return merge_ranges(ranges)
 
 
 def _can_close_window(

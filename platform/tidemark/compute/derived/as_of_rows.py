@@ -45,32 +45,31 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _SETTLED, _DELETED, _KEYS = map(name_helper, ("settled", "deleted", "keys"))
-_LEFT, _RIGHT = name_helper("left"), name_helper("right")
+_LEFT = name_helper("left")
+_RIGHT = name_helper("right")
 """The columns of a left row and of a version, each as a STRUCT; null in rows of the other kind."""
-_OF_VERSION = ("r", f"r{ARRIVAL}", f"r{POSITION}")
+_OF_VERSION = ["r", f"r{ARRIVAL}", f"r{POSITION}"]
 
 
 def as_of_rows(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    left, right = logs
-    before = steps.watermark_before(right.source.name)
-    advances = steps.watermark_advances(right.source.name)
-    start, end = _find_settling_times(join, right, steps)
-    waiting = read_new(left, steps)
-    taken = steps.arrival_span(left.source.name)[0]
+    left_log, right_log = logs
+    watermark_before = steps.watermark_before(right_log.source.name)
+    advances = steps.watermark_advances(right_log.source.name)
+    start, end = _find_settling_times(join, right_log, steps)
+    waiting = read_new(left_log, steps)
+    taken, _ = steps.arrival_span(left_log.source.name)
     if taken >= 0 and start < end:
-        waiting = waiting.unionAll(read_between(left, steps, -1, taken, start, end))
+        waiting = waiting.unionAll(read_between(left_log, steps, -1, taken, start, end))
     settled_at = F.col(TIME) + F.lit(join.lateness)
-    waiting = add_settling_step(waiting, _SETTLED, settled_at, before, advances)
-    sides = {
-        "l": name_side("l", left.source, waiting, join.lateness, **{_SETTLED: F.col(_SETTLED)}),
-        "r": name_side("r", right.source, read_new(right, steps), join.lateness),
-    }
-    versions = read_older_versions(source, join, logs, steps, end)
-    older = name_side("r", right.source, versions, join.lateness)
-    versions = select_taking_part("r", sides["r"].unionAll(older))
-    return finish_joined_rows(
-        source, _pair_with_versions(join, select_taking_part("l", sides["l"]), versions), sides
-    )
+    waiting = add_settling_step(waiting, _SETTLED, settled_at, watermark_before, advances)
+    settled = {_SETTLED: F.col(_SETTLED)}
+    left_rows = name_side("l", left_log.source, waiting, join.lateness, **settled)
+    new_versions = name_side("r", right_log.source, read_new(right_log, steps), join.lateness)
+    older_rows = read_older_versions(source, join, logs, steps, end)
+    older_versions = name_side("r", right_log.source, older_rows, join.lateness)
+    versions = select_taking_part("r", new_versions.unionAll(older_versions))
+    paired = _pair_with_versions(join, select_taking_part("l", left_rows), versions)
+    return finish_joined_rows(source, paired, {"l": left_rows, "r": new_versions})
 
 
 def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> int:
@@ -86,8 +85,9 @@ def estimate_waiting_rows(join: AsOfJoin, logs: Sequence[Log], steps: Steps) -> 
 def _find_settling_times(join: AsOfJoin, right_log: Log, steps: Steps) -> tuple[int, int]:
     """Return the range [start, end) of event times of left rows whose wait ends in these steps."""
     base = right_log.source.name
-    marks = steps.watermark_before(base), steps.watermark_after(base)
-    return _find_settled_time(marks[0], join), _find_settled_time(marks[1], join)
+    start = _find_settled_time(steps.watermark_before(base), join)
+    end = _find_settled_time(steps.watermark_after(base), join)
+    return start, end
 
 
 def _find_settled_time(watermark: int | None, join: AsOfJoin) -> int:
@@ -96,38 +96,39 @@ def _find_settled_time(watermark: int | None, join: AsOfJoin) -> int:
     Args:
         watermark: the right base's watermark, in microseconds; None is minus infinity.
     """
-    if watermark is None or watermark == INFINITY:
-        return BEGINNING if watermark is None else INFINITY
+    if watermark is None:
+        return BEGINNING
+    if watermark == INFINITY:
+        return INFINITY
     return max(watermark - join.lateness, BEGINNING)
 
 
-def _pair_with_versions(join: AsOfJoin, left: DataFrame, versions: DataFrame) -> DataFrame:
+def _pair_with_versions(join: AsOfJoin, left_rows: DataFrame, versions: DataFrame) -> DataFrame:
     """Return left rows with their versions, in the form that `finish_joined_rows` needs."""
     # `greatest` skips nulls, but a row that still waits belongs to no step.
     step = F.when(F.col(f"l{_SETTLED}").isNotNull(), F.greatest(f"l{STEP}", f"l{_SETTLED}"))
-    left = left.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
-    versions = _flag_deletions(join, versions).where(
-        reduce(and_, (F.col(f"r.`{key}`").isNotNull() for key in join.on))
-    )
-    both = _select_for_window(join, "l", left, _LEFT, STEP, "l", f"l{CORRELATION}").unionByName(
-        _select_for_window(join, "r", versions, _RIGHT, *_OF_VERSION, _DELETED),
-        allowMissingColumns=True,
-    )
+    left_rows = left_rows.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
+    has_keys = reduce(and_, (F.col(f"r.`{key}`").isNotNull() for key in join.on))
+    versions = _flag_deletions(join, versions).where(has_keys)
+    of_left_row = [STEP, "l", f"l{CORRELATION}"]
+    of_version = [*_OF_VERSION, _DELETED]
+    left_structs = _select_for_window(join, "l", left_rows, _LEFT, of_left_row)
+    version_structs = _select_for_window(join, "r", versions, _RIGHT, of_version)
+    both = left_structs.unionByName(version_structs, allowMissingColumns=True)
     # If event times are equal, versions come before left rows.
     order = Window.partitionBy(_KEYS).orderBy(TIME, F.col(_LEFT).isNotNull(), ARRIVAL, POSITION)
-    order = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    newest = F.last(_RIGHT, ignorenulls=True).over(order)
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    newest = F.last(_RIGHT, ignorenulls=True).over(so_far)
     paired = both.select("*", newest.alias("v")).where(F.col(_LEFT).isNotNull())
-    valid = F.coalesce(~F.col(f"v.{_DELETED}"), F.lit(True))
-    paired = paired.select(
-        f"{_LEFT}.*",
+    is_valid = F.coalesce(~F.col(f"v.{_DELETED}"), F.lit(True))
+    columns = [
+        F.col(f"{_LEFT}.*"),
         F.col(ARRIVAL).alias(f"l{ARRIVAL}"),
         F.col(POSITION).alias(f"l{POSITION}"),
-        *(
-            F.when(valid, F.col(f"v.{name}")).alias(name)
-            for name in ("r", f"r{ARRIVAL}", f"r{POSITION}")
-        ),
-    )
+    ]
+    for name in _OF_VERSION:
+        columns.append(F.when(is_valid, F.col(f"v.{name}")).alias(name))
+    paired = paired.select(columns)
     has_version = F.col(f"r{ARRIVAL}").isNotNull()
     version_from = F.when(has_version, join.right.name)
     if join.how == "inner":
@@ -152,15 +153,18 @@ def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
 
 
 def _select_for_window(
-    join: AsOfJoin, letter: str, rows: DataFrame, name: str, *facts: str
+    join: AsOfJoin, letter: str, rows: DataFrame, name: str, facts: list[str]
 ) -> DataFrame:
     """Return rows of a side with the columns that the SQL window needs.
 
     Args:
         name: the name of the struct column with the columns `facts`.
     """
+    keys = [F.col(f"{letter}.`{key}`") for key in join.on]
     return rows.select(
-        F.struct(*(F.col(f"{letter}.`{key}`") for key in join.on)).alias(_KEYS),
-        *(F.col(f"{letter}{column}").alias(column) for column in (TIME, ARRIVAL, POSITION)),
-        F.struct(*facts).alias(name),
+        F.struct(keys).alias(_KEYS),
+        F.col(f"{letter}{TIME}").alias(TIME),
+        F.col(f"{letter}{ARRIVAL}").alias(ARRIVAL),
+        F.col(f"{letter}{POSITION}").alias(POSITION),
+        F.struct(facts).alias(name),
     )

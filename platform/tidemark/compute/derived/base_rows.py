@@ -70,7 +70,7 @@ def read_between(
         mark = F.greatest(mark, _RAISED)
     return rows.select(
         _find_step_index(steps, source.name, last_arrival).alias(STEP),
-        F.struct(*(F.col(f"`{c}`") for c in source.columns)).alias(ROW),
+        F.struct([F.col(f"`{name}`") for name in source.columns]).alias(ROW),
         F.unix_micros(source.valid_event_time(F.unix_micros("arrived_at"))).alias(TIME),
         mark.alias(MARK),
         F.col("arrival").alias(ARRIVAL),
@@ -83,7 +83,7 @@ def _find_step_index(steps: Steps, base: str, last_arrival: int) -> Column:
     """Return the index of the step that brought a row of a base; -1 for earlier rows.
 
     Args:
-        through: the last arrival of the rows.
+        last_arrival: the last arrival of the rows.
     """
     before, _ = steps.arrival_span(base)
     if last_arrival <= before:

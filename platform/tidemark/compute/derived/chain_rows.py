@@ -1,8 +1,8 @@
 """Compute the rows of a chain: the windows of an asset, as events.
 
 With `rows="final"`, the events are final windows. A final window belongs to the first step after
-which nothing can change the window (`Chain.wait`). The asset has published the arrivals of all
-steps, so its published table has the row of each final window.
+which nothing can change the window (`Chain.settling_time`). The asset has published the arrivals of
+all steps, so its published table has the row of each final window.
 
 With `rows="changes"`, a step has the firings of its arrival, each preceded by the rows that the
 firing replaces. The asset's state has the partials of all firings, of every run. Rows of a step
@@ -43,7 +43,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.helper_columns import FIRED, PHASE, VERDICT, name_helper
 from tidemark.define.rollup import base_transform
 from tidemark.store.asset import Asset
-from tidemark.store.commits.commit_info import drop_superseded
+from tidemark.store.commits.commit_info import StateCommit, drop_superseded
 from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
 from tidemark.store.commits.ranges import NOWHERE, Ranges
@@ -59,32 +59,34 @@ _TEXT, _SIGN, _FIRING = map(name_helper, ("text", "sign", "newest_firing"))
 def chain_rows(source: DerivedSource, chain: Chain, logs: Sequence[Log], steps: Steps) -> DataFrame:
     (log,) = logs
     asset = chain.asset
+    order: list[str | Column] = []
     if chain.rows == "changes":
-        parts = [
-            _list_changes(chain, log, part).withColumn(STEP, F.col(STEP) + first)
-            for first, part in steps.split_at_changes()
-        ]
-        rows = _cancel_retractions(asset, reduce(DataFrame.unionByName, parts))
-        order = [*_FIRED_WINDOW, *asset.keys, "pane", ~F.col(RETRACTION)]
-        marks = [RETRACTION]
+        rows = _cancel_retractions(asset, _list_all_changes(chain, log, steps))
+        order += _FIRED_WINDOW
+        order += asset.keys
+        order += ["pane", ~F.col(RETRACTION)]
     else:
         rows = _final_windows(chain, log, steps)
-        order = []
-        marks = list[str]()
     _check_types(source, rows)
-    positions = Window.partitionBy(STEP).orderBy(*order, "window_end", "window_start", *asset.keys)
-    origin = exact_json(*(F.col(f"`{name}`") for name in asset.by_window))
-    return rows.select(
+    order += ["window_end", "window_start"]
+    order += asset.keys
+    positions = Window.partitionBy(STEP).orderBy(order)
+    origin = exact_json([F.col(f"`{name}`") for name in asset.by_window])
+    columns: list[str | Column] = [
         STEP,
         (F.row_number().over(positions) - 1).cast("bigint").alias("position"),
         F.concat_ws(" ", F.lit(asset.name), origin).alias("read_from"),
         F.lit(None).cast("string").alias("correlation_id"),
-        *asset.keys,
-        *asset.aggregates,
+    ]
+    columns += asset.keys
+    columns += asset.aggregates
+    columns += [
         F.col("window_start").alias(FIRST),
         F.timestamp_micros(F.unix_micros("window_end") - 1).alias(LAST),
-        *marks,
-    )
+    ]
+    if chain.rows == "changes":
+        columns.append(RETRACTION)
+    return rows.select(columns)
 
 
 def estimate_recounted_rows(chain: Chain, logs: Sequence[Log], steps: Steps) -> int:
@@ -100,16 +102,29 @@ def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     """Return the windows that become final in these steps."""
     base = log.source.name
     ends = NOWHERE
-    before = steps.watermark_before(base)
+    watermark_before = steps.watermark_before(base)
     advances = steps.watermark_advances(base)
     if advances:
-        first = BEGINNING if before is None else max(before - chain.settling_time + 1, BEGINNING)
-        reached = advances[-1][0]
-        ends = ((first, (reached if reached == INFINITY else reached - chain.settling_time) + 1),)
+        first_end = BEGINNING
+        if watermark_before is not None:
+            first_end = max(watermark_before - chain.settling_time + 1, BEGINNING)
+        last_end, _ = advances[-1]
+        if last_end != INFINITY:
+            last_end -= chain.settling_time
+        ends = ((first_end, last_end + 1),)
     windows = log.warehouse.read_frame(
         chain.asset.published_table, InRanges("window_end", ends)
     ).where("final")
     return _add_passing_step(windows, F.lit(chain.settling_time), log, steps).where(f"{STEP} >= 0")
+
+
+def _list_all_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
+    """Return the rows of all steps, with the columns of `_list_changes`."""
+    parts: list[DataFrame] = []
+    for first_step, part in steps.split_at_changes():
+        changes = _list_changes(chain, log, part)
+        parts.append(changes.withColumn(STEP, F.col(STEP) + first_step))
+    return reduce(DataFrame.unionByName, parts)
 
 
 def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
@@ -156,14 +171,14 @@ def _list_changed_windows(
         known_commit, commit: the numbers of the earlier and the later commit.
     """
     transform = replace(asset.transform, accumulation="retracting")
-    replaced = [
-        replacing.recomputed_ranges
-        for replacing in asset.state.read_commits_after(known_commit)
-        if replacing.commit_number <= commit and replacing.recomputed_ranges is not None
-    ]
+    replaced: list[Ranges] = []
+    for replacing in asset.state.read_commits_after(known_commit):
+        if replacing.commit_number <= commit and replacing.recomputed_ranges is not None:
+            replaced.append(replacing.recomputed_ranges)
+    ranges: Ranges = ()
     # Sessions near a range change, too.
-    ranges = () if () in replaced or transform.window.merges else reduce(add, replaced)
-    ranges = find_holding_ranges(transform, ranges)
+    if () not in replaced and not transform.window.merges:
+        ranges = find_holding_ranges(transform, reduce(add, replaced))
     facts = ["pane", *_FIRED_WINDOW]
 
     def list_rows(number: int) -> DataFrame:
@@ -175,22 +190,23 @@ def _list_changed_windows(
         return list_values(fired, transform, facts)
 
     replaced_rows = list_rows(known_commit).withColumn(RETRACTION, ~F.col(RETRACTION))
+    changes = replaced_rows.unionByName(list_rows(commit))
     no_time = F.lit(None).cast("timestamp")
-    return replaced_rows.unionByName(list_rows(commit)).withColumns(
-        {STEP: F.lit(0), "pane": F.lit(0), **dict.fromkeys(_FIRED_WINDOW, no_time)}
-    )
+    constants = dict.fromkeys(_FIRED_WINDOW, no_time)
+    constants |= {STEP: F.lit(0), "pane": F.lit(0)}
+    return changes.withColumns(constants)
 
 
 def _cancel_retractions(asset: Definition, rows: DataFrame) -> DataFrame:
     """Return the rows of each step without the rows that cancel: a row and its equal retraction."""
-    columns = [*asset.by_window, *asset.aggregates]
+    names = asset.by_window
+    names += asset.aggregates
+    text = exact_json([F.col(f"`{name}`") for name in names])
     sign = F.when(F.col(RETRACTION), -1).otherwise(1)
-    rows = rows.withColumns(
-        {_TEXT: exact_json(*(F.col(f"`{name}`") for name in columns)), _SIGN: sign}
-    )
-    firing = F.struct(*_FIRED_WINDOW, "pane")
-    facts = [F.first(f"`{name}`").alias(name) for name in columns]
-    net = cancel_rows(rows, [STEP, _TEXT], _SIGN, *facts, F.max(firing).alias(_FIRING))
+    rows = rows.withColumns({_TEXT: text, _SIGN: sign})
+    facts = [F.first(f"`{name}`").alias(name) for name in names]
+    facts.append(F.max(F.struct(*_FIRED_WINDOW, "pane")).alias(_FIRING))
+    net = cancel_rows(rows, [STEP, _TEXT], _SIGN, facts)
     net = net.select("*", f"{_FIRING}.*", (F.col(_SIGN) < 0).alias(RETRACTION))
     return net.drop(_TEXT, _SIGN, _FIRING)
 
@@ -205,8 +221,8 @@ def _fires_alone() -> Column:
 
 
 def _add_fired_window(fired: DataFrame) -> DataFrame:
-    bounds = zip(_FIRED_WINDOW, ("window_end", "window_start"), strict=True)
-    return fired.withColumns({name: F.col(bound) for name, bound in bounds})
+    bounds = (F.col("window_end"), F.col("window_start"))
+    return fired.withColumns(dict(zip(_FIRED_WINDOW, bounds, strict=True)))
 
 
 def _read_partials(
@@ -222,33 +238,35 @@ def _read_partials(
         return stored
     counting = base_transform(asset.transform)
     counting = replace(counting, aggregates=asset.transform.aggregates, expectations=())
-    commits = [
-        replacement
-        for replacement in asset.state.read_commits_after(-1)
-        if replacement.commit_number <= commit
-    ]
-    replacements = [
-        replacement
-        for replacement in drop_superseded(commits)
-        if replacement.recomputed_ranges is not None
-    ]
     # The newest arrival whose too-late events count, by window.
     included_arrival = F.lit(-1)
     newest_arrival = current.newest_arrival
-    for replacement in replacements:
-        complete = replacement.late_events == "include"
-        through = replacement.after.position_column("arrival") if complete else F.lit(-1)
-        inside = window_starts_in(replacement.recomputed_ranges or ()).to_sql()
-        included_arrival = F.when(F.expr(inside), through).otherwise(included_arrival)
-        newest_arrival = max(newest_arrival, replacement.after.newest_arrival if complete else -1)
-    counts = (F.col(VERDICT) <= classification.LATE) | (F.col("arrival") <= included_arrival)
+    for replacement in _list_replacements(asset, commit):
+        last_included = F.lit(-1)
+        if replacement.late_events == "include":
+            last_included = replacement.after.position_column("arrival")
+            newest_arrival = max(newest_arrival, replacement.after.newest_arrival)
+        is_replaced = F.expr(window_starts_in(replacement.recomputed_ranges or ()).to_sql())
+        included_arrival = F.when(is_replaced, last_included).otherwise(included_arrival)
+    is_admitted = F.col(VERDICT) <= classification.LATE
+    counts = is_admitted | (F.col("arrival") <= included_arrival)
 
-    def count(count_ranges: Ranges) -> DataFrame:
-        return count_scope(
-            log, counting, Scope(-1, newest_arrival, count_ranges, complete=True, arrivals=counts)
-        )
+    def count_within(count_ranges: Ranges) -> DataFrame:
+        scope = Scope(-1, newest_arrival, count_ranges, complete=True, arrivals=counts)
+        return count_scope(log, counting, scope)
 
-    return assign_windows_within(asset, count, current, ranges)
+    return assign_windows_within(asset, count_within, current, ranges)
+
+
+def _list_replacements(asset: Asset, commit: int) -> list[StateCommit]:
+    """Return the commits up to this one that replaced windows and were not superseded, in order."""
+    commits: list[StateCommit] = []
+    for earlier in asset.state.read_commits_after(-1):
+        if earlier.commit_number <= commit:
+            commits.append(earlier)
+    return [
+        earlier for earlier in drop_superseded(commits) if earlier.recomputed_ranges is not None
+    ]
 
 
 def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) -> DataFrame:
@@ -265,15 +283,15 @@ def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) 
 
 def _check_types(source: DerivedSource, windows: DataFrame) -> None:
     """Refuse windows whose columns have other types than the chain declares."""
-    types = {field.name: field.dataType.simpleString() for field in windows.schema}
-    wrong = {
-        name: types[name]
-        for name, declared in source.columns.items()
-        if types.get(name, declared) != declared
-    }
+    types_in_asset = {field.name: field.dataType.simpleString() for field in windows.schema}
+    wrong: dict[str, str] = {}
+    for name, declared in source.columns.items():
+        if types_in_asset.get(name, declared) != declared:
+            wrong[name] = types_in_asset[name]
     if wrong:
-        column, declared = next(iter(wrong.items()))
+        column, type_in_asset = next(iter(wrong.items()))
         raise DefinitionError(
             f"Chain '{source.name}' has the column '{column}' as {source.columns[column]}, but it "
-            f"is {declared} in its asset. Specify types={wrong!r} in the definition of the chain."
+            f"is {type_in_asset} in its asset. Specify types={wrong!r} in the definition of the "
+            "chain."
         )

@@ -43,7 +43,8 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
 
 _HOW = {"inner": "inner", "left": "left_outer", "full": "full_outer"}
-_SETTLED, _ALONE = map(name_helper, ("settled", "alone"))
+_SETTLED = name_helper("settled")
+_ALONE = name_helper("alone")
 """The step after which a row can't get a partner any more, and the step to which a row without a
 partner belongs.
 
@@ -89,25 +90,23 @@ class _Side:
 
 
 def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Steps) -> DataFrame:
-    left, right = _describe_sides(join, logs, steps)
-    rows = {
-        side.letter: _prepare_side(
-            side,
-            _read_side(side, _enclose_ranges(partner.partner_times, side.settled), steps),
-            join,
-            steps,
-        )
-        for side, partner in ((left, right), (right, left))
-    }
-    keys = [F.col(f"l.`{key}`") == F.col(f"r.`{key}`") for key in join.on]
-    near = join.reach.can_pair(F.col(f"l{TIME}"), F.col(f"r{TIME}"))
-    conditions = [] if join.condition is None else [F.expr(join.condition)]
-    joinable = [select_taking_part(letter, side) for letter, side in rows.items()]
-    joined = joinable[0].join(joinable[1], reduce(and_, [*keys, near, *conditions]), _HOW[join.how])
-    pair = F.col(f"l{STEP}").isNotNull() & F.col(f"r{STEP}").isNotNull()
+    left_side, right_side = _describe_sides(join, logs, steps)
+    rows: dict[str, DataFrame] = {}
+    for side, partner in ((left_side, right_side), (right_side, left_side)):
+        older_times = _enclose_ranges(partner.partner_times, side.settled)
+        side_rows = _read_side(side, older_times, steps)
+        rows[side.letter] = _prepare_side(side, side_rows, join, steps)
+    conditions = [F.col(f"l.`{key}`") == F.col(f"r.`{key}`") for key in join.on]
+    conditions.append(join.reach.can_pair(F.col(f"l{TIME}"), F.col(f"r{TIME}")))
+    if join.condition is not None:
+        conditions.append(F.expr(join.condition))
+    left_rows = select_taking_part("l", rows["l"])
+    right_rows = select_taking_part("r", rows["r"])
+    joined = left_rows.join(right_rows, reduce(and_, conditions), _HOW[join.how])
+    is_pair = F.col(f"l{STEP}").isNotNull() & F.col(f"r{STEP}").isNotNull()
     step = F.greatest(f"l{STEP}", f"r{STEP}")
     if join.how != "inner":
-        step = F.when(pair, step).otherwise(F.coalesce(f"l{_ALONE}", f"r{_ALONE}"))
+        step = F.when(is_pair, step).otherwise(F.coalesce(f"l{_ALONE}", f"r{_ALONE}"))
     joined = joined.select("*", step.alias(STEP)).where(f"{STEP} >= 0")
     return finish_joined_rows(source, _select_pairs(joined, join), rows)
 
@@ -122,45 +121,72 @@ def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:
 
 def estimate_older_rows(join: Join, logs: Sequence[Log], steps: Steps) -> int:
     """Return about how many earlier rows these steps read."""
-    left, right = _describe_sides(join, logs, steps)
-    return sum(
-        _estimate_older(side, _enclose_ranges(partner.partner_times, side.settled), steps)
-        for side, partner in ((left, right), (right, left))
-    )
+    left_side, right_side = _describe_sides(join, logs, steps)
+    estimate = 0
+    for side, partner in ((left_side, right_side), (right_side, left_side)):
+        older_times = _enclose_ranges(partner.partner_times, side.settled)
+        estimate += _estimate_older(side, older_times, steps)
+    return estimate
 
 
 def _describe_sides(join: Join, logs: Sequence[Log], steps: Steps) -> tuple[_Side, _Side]:
-    reach = join.reach
-    bounds = ((reach.low, reach.high), (-reach.high, -reach.low))
-    sides: list[_Side] = []
-    keeps_unpaired = (join.how in ("left", "full"), join.how == "full")
-    for index, letter in enumerate("lr"):
-        low, high = bounds[index]
-        base = logs[index].source.name
-        partner = logs[1 - index].source.name
-        new = steps.event_times(base)
-        settled = None
-        watermark = steps.watermark_before(base)
-        if new is not None and join.lateness is not None and watermark is not None:
-            # Rows with earlier event times take no part.
-            new = (max(new[0], watermark - join.lateness), new[1])
-        if keeps_unpaired[index] and (advances := steps.watermark_advances(partner)):
-            before = steps.watermark_before(partner)
-            lateness = join.lateness or 0
-            # A reach ends at most `high` after the row's event time. The reach of a window may
-            # already end at the event time.
-            shortest_reach = high if reach.exact else 0
-            first = BEGINNING
-            if before is not None:
-                first = before - lateness - high - 1
-            last = advances[-1][0]
-            if last != INFINITY:
-                last -= lateness + shortest_reach
-            settled = (first, last)
-        sides.append(
-            _Side(letter, logs[index], low, high, new, settled, partner, keeps_unpaired[index])
-        )
-    return sides[0], sides[1]
+    left_log, right_log = logs
+    left_side = _describe_side(join, "l", left_log, right_log.source.name, steps)
+    right_side = _describe_side(join, "r", right_log, left_log.source.name, steps)
+    return left_side, right_side
+
+
+def _describe_side(join: Join, letter: str, log: Log, partner: str, steps: Steps) -> _Side:
+    if letter == "l":
+        low = join.reach.low
+        high = join.reach.high
+        keeps_unpaired = join.how in ("left", "full")
+    else:
+        low = -join.reach.high
+        high = -join.reach.low
+        keeps_unpaired = join.how == "full"
+    new = _find_new_times(join, log, steps)
+    settled = None
+    if keeps_unpaired:
+        settled = _find_settled_times(join, partner, high, steps)
+    return _Side(letter, log, low, high, new, settled, partner, keeps_unpaired)
+
+
+def _find_new_times(join: Join, log: Log, steps: Steps) -> _Range | None:
+    """Return the range of event times of a base's new rows that may take part, or None."""
+    new = steps.event_times(log.source.name)
+    watermark = steps.watermark_before(log.source.name)
+    if new is None or join.lateness is None or watermark is None:
+        return new
+    # Rows with earlier event times take no part.
+    return (max(new[0], watermark - join.lateness), new[1])
+
+
+def _find_settled_times(join: Join, partner: str, high: int, steps: Steps) -> _Range | None:
+    """Return the range of event times of rows whose wait for a partner may end in these steps.
+
+    Return None if no wait can end.
+
+    Args:
+        partner: the name of the partner's base.
+        high: as in `_Side`.
+    """
+    advances = steps.watermark_advances(partner)
+    if not advances:
+        return None
+    lateness = join.lateness or 0
+    watermark_before = steps.watermark_before(partner)
+    first = BEGINNING
+    if watermark_before is not None:
+        first = watermark_before - lateness - high - 1
+    last, _ = advances[-1]
+    if last != INFINITY:
+        last -= lateness
+        # A reach ends at most `high` after the row's event time. The reach of a window may already
+        # end at the event time.
+        if join.reach.exact:
+            last -= high
+    return (first, last)
 
 
 def _read_side(side: _Side, older: _Range | None, steps: Steps) -> DataFrame:
@@ -198,32 +224,38 @@ def _prepare_side(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> Dat
 
 def _select_pairs(joined: DataFrame, join: Join) -> DataFrame:
     """Return pairs and rows without a partner, with the columns of the join."""
-    columns = select_columns(join)
-    if join.event_time == "latest":
-        times = [F.timestamp_micros(f"{letter}{TIME}") for letter in "lr"]
-        columns.append(F.greatest(*times).alias(JOINED_AT))
-    origins = [
-        F.when(F.col(f"{letter}{STEP}").isNotNull(), base.name)
-        for letter, base in zip("lr", join.base_sources, strict=True)
-    ]
-    kind = F.when(F.col(f"r{STEP}").isNull(), 1).when(F.col(f"l{STEP}").isNull(), 2).otherwise(0)
-    return joined.select(
-        STEP,
+    has_left = F.col(f"l{STEP}").isNotNull()
+    has_right = F.col(f"r{STEP}").isNotNull()
+    left_base, right_base = join.base_sources
+    left_origin = F.when(has_left, left_base.name)
+    right_origin = F.when(has_right, right_base.name)
+    kind = F.when(~has_right, 1).when(~has_left, 2).otherwise(0)
+    # Every left row has a correlation id. So the right row's is needed only in a full join.
+    correlation = F.col(f"l{CORRELATION}")
+    if join.how == "full":
+        correlation = F.coalesce(correlation, f"r{CORRELATION}")
+    columns = [
+        F.col(STEP),
         kind.alias(KIND),
-        F.concat_ws(" + ", *origins).alias("read_from"),
-        # Every left row has a correlation id. So the right row's is needed only in a full join.
-        F.coalesce(
-            *(f"{letter}{CORRELATION}" for letter in ("lr" if join.how == "full" else "l"))
-        ).alias("correlation_id"),
-        *columns,
-    )
+        F.concat_ws(" + ", left_origin, right_origin).alias("read_from"),
+        correlation.alias("correlation_id"),
+    ]
+    columns += select_columns(join)
+    if join.event_time == "latest":
+        left_time = F.timestamp_micros(f"l{TIME}")
+        right_time = F.timestamp_micros(f"r{TIME}")
+        columns.append(F.greatest(left_time, right_time).alias(JOINED_AT))
+    return joined.select(columns)
 
 
 def _enclose_ranges(*ranges: _Range | None) -> _Range | None:
     """Return the smallest range that contains all of the given ones."""
-    nonempty = [
-        candidate for candidate in ranges if candidate is not None and candidate[0] <= candidate[1]
-    ]
-    if nonempty:
-        return (min(a for a, _ in nonempty), max(b for _, b in nonempty))
-    return None
+    starts: list[int] = []
+    ends: list[int] = []
+    for candidate in ranges:
+        if candidate is not None and candidate[0] <= candidate[1]:
+            starts.append(candidate[0])
+            ends.append(candidate[1])
+    if not starts:
+        return None
+    return (min(starts), max(ends))

@@ -10,12 +10,12 @@ The comparison does not need to know the erased events. It can therefore finish 
 killed. Rows that are not lost keep their positions, because other tables refer to these.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import and_
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from tidemark.compute.compare import exact_json
@@ -30,13 +30,17 @@ from tidemark.store.event_log.dead_letters import DEAD, dead_letter, is_dead
 from tidemark.store.event_log.incoming_rows import select_dead_letters, select_decoded
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
+from tidemark.store.warehouse import Warehouse
 
 _PLACE = ["arrival", "position"]
-_ID, _UNJOINED = name_helper("id"), name_helper("unjoined")
+_ID = name_helper("id")
+_UNJOINED = name_helper("unjoined")
 _SAME = ["arrival", _ID, _UNJOINED]
 """The columns that identify a row of a derived source at any position."""
-_ARRIVAL, _POSITION = name_helper("base_arrival"), name_helper("base_position")
+_ARRIVAL = name_helper("base_arrival")
+_POSITION = name_helper("base_position")
 _BASE = [_ARRIVAL, _POSITION]
+_PLACE_AND_ID = [*_PLACE, _ID]
 _NEWEST = name_helper("newest")
 
 
@@ -79,62 +83,84 @@ def find_changed_rows(
         few: true if the bases and the source have few rows.
     """
     keep = partial(temp_tables.materialize_frame, few=few)
-    warehouse = log.warehouse
-    lineage = source.derivation.lineage_columns
     keys = source.derivation.partner_keys
     timeline = log.read_timeline()
     positions = [arrival.position for arrival in timeline]
     steps = Steps.of_positions(bases, positions)
     events = _add_identity(log.read_events(-1, timeline[-1].arrival), source)
-    letters = warehouse.read_frame(source.dead_letters_table)
+    letters = log.warehouse.read_frame(source.dead_letters_table)
     letters = letters.select(*_PLACE, F.col("read_from").alias(_ID))
     base_rows = [_read_places(base, keys or (), steps) for base in bases]
     if keys is None:
-        affected_events = events.select(*_PLACE, _ID)
-        logs = bases
+        affected_events = events.select(_PLACE_AND_ID)
+        logs = list(bases)
     else:
-        orphans = _union_all(
-            _select_derived_from(events, base_lineage, rows, "left_anti")
-            for base_lineage, rows in zip(lineage, base_rows, strict=True)
+        affected_events, affected_rows = _find_affected_events(
+            source, events, base_rows, gained, keys, keep
         )
-        orphans = keep(orphans.distinct())
-        affected = [keep(rows) for rows in _find_affected(base_rows, orphans, gained, keys)]
-        partners = (
-            _select_derived_from(events, base_lineage, rows, "left_semi")
-            for base_lineage, rows in zip(lineage, affected, strict=True)
-        )
-        affected_events = _union_all(
-            rows.select(*_PLACE, _ID) for rows in (orphans, *partners)
-        ).distinct()
-        logs = [
-            base.with_only(_to_event_places(rows))
-            for base, rows in zip(bases, affected, strict=True)
-        ]
+        logs: list[Log] = []
+        for base, rows in zip(bases, affected_rows, strict=True):
+            logs.append(base.with_only(_to_event_places(rows)))
     affected_events = keep(affected_events.withColumn(_UNJOINED, F.lit(False)))
-
-    computed = read_steps(warehouse, source, positions, logs).compute_rows()
-    if not is_paired(source):
-        computed = computed.withColumn(DEAD, dead_letter(F.lit(None).cast("string"), F.lit(None)))
-    dead = is_dead([DEAD])
-    computed = computed.withColumn("arrival", F.col(STEP).cast("bigint"))
-    computed = _add_identity(computed, source).withColumns(
-        {_UNJOINED: dead, _ID: F.when(dead, F.col("read_from")).otherwise(F.col(_ID))}
-    )
-    computed = keep(computed.drop(STEP))
+    computed = keep(_compute_with_identity(log.warehouse, source, positions, logs))
     unjoined = letters.withColumn(_UNJOINED, F.lit(True))
-    same_rows = _union_all(rows.select(*_SAME) for rows in (affected_events, unjoined))
-    gained_rows = computed.join(same_rows, _SAME, "left_anti")
+    existing_rows = affected_events.select(_SAME).unionByName(unjoined.select(_SAME))
+    gained_rows = computed.join(existing_rows, _SAME, "left_anti")
     gained_rows = keep(_add_arrival(_number_after_existing(gained_rows, events, letters), log))
     origins = _union_all(rows.select(_ID) for rows in base_rows)
-    lost = affected_events.join(computed, _SAME, "left_anti").select(*_PLACE)
-    lost_letters = letters.join(origins, _ID, "left_anti").select(*_PLACE)
+    lost = affected_events.join(computed, _SAME, "left_anti").select(_PLACE)
+    lost_letters = letters.join(origins, _ID, "left_anti").select(_PLACE)
     columns = [f"`{name}`" for name in (*source.columns, *ARRIVAL_COLUMNS)]
     return ChangedRows(
         lost=keep(lost),
         lost_letters=keep(lost_letters),
-        gained=select_decoded(gained_rows).select(*columns),
+        gained=select_decoded(gained_rows).select(columns),
         gained_letters=select_dead_letters(gained_rows),
     )
+
+
+def _find_affected_events(
+    source: DerivedSource,
+    events: DataFrame,
+    base_rows: Sequence[DataFrame],
+    gained: Sequence[DataFrame | None],
+    keys: Sequence[str],
+    keep: Callable[[DataFrame], DataFrame],
+) -> tuple[DataFrame, list[DataFrame]]:
+    """Return the events that may change, and for each base, the rows whose derived rows may change.
+
+    Args:
+        events: the events of the derived source, as `_add_identity` returns them.
+        base_rows: the rows of each base, as `_read_places` returns them.
+        gained: as in `find_changed_rows`.
+        keys: the partner keys.
+        keep: computes rows now, and returns them.
+    """
+    lineage = source.derivation.lineage_columns
+    orphan_parts: list[DataFrame] = []
+    for base_lineage, rows in zip(lineage, base_rows, strict=True):
+        orphan_parts.append(_select_derived_from(events, base_lineage, rows, "left_anti"))
+    orphans = keep(_union_all(orphan_parts).distinct())
+    affected_rows = [keep(rows) for rows in _find_affected(base_rows, orphans, gained, keys)]
+    affected_events = orphans.select(_PLACE_AND_ID)
+    for base_lineage, rows in zip(lineage, affected_rows, strict=True):
+        partners = _select_derived_from(events, base_lineage, rows, "left_semi")
+        affected_events = affected_events.unionByName(partners.select(_PLACE_AND_ID))
+    return affected_events.distinct(), affected_rows
+
+
+def _compute_with_identity(
+    warehouse: Warehouse, source: DerivedSource, positions: Sequence[str], logs: Sequence[Log]
+) -> DataFrame:
+    """Compute the rows of a derived source. Return them with `arrival`, `_ID` and `_UNJOINED`."""
+    computed = read_steps(warehouse, source, positions, logs).compute_rows()
+    if not is_paired(source):
+        computed = computed.withColumn(DEAD, dead_letter(F.lit(None).cast("string"), F.lit(None)))
+    is_unjoined = is_dead([DEAD])
+    computed = computed.withColumn("arrival", F.col(STEP).cast("bigint"))
+    identity = F.when(is_unjoined, F.col("read_from")).otherwise(F.col(_ID))
+    with_identity = _add_identity(computed, source)
+    return with_identity.withColumns({_UNJOINED: is_unjoined, _ID: identity}).drop(STEP)
 
 
 def _add_identity(rows: DataFrame, source: DerivedSource) -> DataFrame:
@@ -143,28 +169,28 @@ def _add_identity(rows: DataFrame, source: DerivedSource) -> DataFrame:
     `_ID` is the lineage of the row: the rows of the bases that it names. If rows name none, `_ID`
     is the row's content, with a number to distinguish equal rows of an arrival.
     """
-    lineage = source.derivation.lineage_columns
-    if lineage:
-        lineage_columns = dict.fromkeys(
-            column
-            for base_lineage in lineage
-            for column in (base_lineage.arrival, base_lineage.position, *base_lineage.only)
-        )
-        return rows.withColumn(_ID, F.to_json(F.struct(*lineage_columns)))
-    rows = rows.withColumn(_ID, exact_json(*(F.col(f"`{name}`") for name in source.columns)))
-    same = Window.partitionBy("arrival", _ID).orderBy("position")
-    return rows.withColumn(_ID, F.concat_ws("#", _ID, F.row_number().over(same)))
+    lineage_columns: list[str] = []
+    for base_lineage in source.derivation.lineage_columns:
+        lineage_columns += [base_lineage.arrival, base_lineage.position]
+        lineage_columns += base_lineage.only
+    if lineage_columns:
+        unique_columns = list(dict.fromkeys(lineage_columns))
+        return rows.withColumn(_ID, F.to_json(F.struct(unique_columns)))
+    rows = rows.withColumn(_ID, exact_json([F.col(f"`{name}`") for name in source.columns]))
+    same_content = Window.partitionBy("arrival", _ID).orderBy("position")
+    return rows.withColumn(_ID, F.concat_ws("#", _ID, F.row_number().over(same_content)))
 
 
 def _read_places(base: Log, keys: Sequence[str], steps: Steps) -> DataFrame:
     """Return arrival, position, origin and partner keys of the base's rows that steps have read."""
     _, through = steps.arrival_span(base.source.name)
-    return base.read_events(-1, through).select(
+    columns = [
         F.col("arrival").alias(_ARRIVAL),
         F.col("position").alias(_POSITION),
         origin_of(base.source).alias(_ID),
-        *(f"`{key}`" for key in keys),
-    )
+    ]
+    columns += [F.col(f"`{key}`") for key in keys]
+    return base.read_events(-1, through).select(columns)
 
 
 def _select_derived_from(
@@ -195,24 +221,30 @@ def _find_affected(
         gained: as in `find_changed_rows`.
         keys: the partner keys.
     """
-    names = {name_helper(f"key_{n}"): F.col(f"`{key}`") for n, key in enumerate(keys)}
-    equal = [column.eqNullSafe(F.col(name)) for name, column in names.items()]
-    gained_rows = [
-        rows.limit(0) if places is None else rows.join(_to_base_places(places), _BASE, "left_semi")
-        for rows, places in zip(base_rows, gained, strict=True)
-    ]
+    gained_rows: list[DataFrame] = []
+    for rows, places in zip(base_rows, gained, strict=True):
+        if places is None:
+            gained_rows.append(rows.limit(0))
+        else:
+            gained_rows.append(rows.join(_to_base_places(places), _BASE, "left_semi"))
     if not keys:
         yield from gained_rows
         return
-    columns = [column.alias(name) for name, column in names.items()]
-    values = _union_all(rows.select(*columns) for rows in (orphans, *gained_rows)).distinct()
+    columns: list[Column] = []
+    conditions: list[Column] = []
+    for number, key in enumerate(keys):
+        name = name_helper(f"key_{number}")
+        column = F.col(f"`{key}`")
+        columns.append(column.alias(name))
+        conditions.append(column.eqNullSafe(F.col(name)))
+    key_values = _union_all(rows.select(columns) for rows in (orphans, *gained_rows)).distinct()
     for rows in base_rows:
-        yield rows.join(values, reduce(and_, equal), "left_semi")
+        yield rows.join(key_values, reduce(and_, conditions), "left_semi")
 
 
 def _number_after_existing(rows: DataFrame, events: DataFrame, letters: DataFrame) -> DataFrame:
-    used = _union_all(numbered.select(*_PLACE) for numbered in (events, letters))
-    newest = used.groupBy("arrival").agg(F.max("position").alias(_NEWEST))
+    numbered = events.select(_PLACE).unionByName(letters.select(_PLACE))
+    newest = numbered.groupBy("arrival").agg(F.max("position").alias(_NEWEST))
     order = Window.partitionBy("arrival").orderBy(_UNJOINED, "position")
     position = F.coalesce(_NEWEST, F.lit(-1)) + F.row_number().over(order)
     return rows.join(newest, "arrival", "left").withColumn("position", position.cast("bigint"))
@@ -220,10 +252,8 @@ def _number_after_existing(rows: DataFrame, events: DataFrame, letters: DataFram
 
 def _add_arrival(rows: DataFrame, log: Log) -> DataFrame:
     timeline = log.warehouse.read_frame(log.source.timeline_table)
-    return rows.join(
-        timeline.select("arrival", "arrived_at", F.col("watermark_before").alias("watermark")),
-        "arrival",
-    )
+    watermark = F.col("watermark_before").alias("watermark")
+    return rows.join(timeline.select("arrival", "arrived_at", watermark), "arrival")
 
 
 def _to_event_places(rows: DataFrame) -> DataFrame:

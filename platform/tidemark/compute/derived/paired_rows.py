@@ -6,8 +6,6 @@ watermark of its base before its arrival. If the allowed lateness is None, no ev
 """
 
 from collections.abc import Mapping
-from functools import reduce
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -50,13 +48,13 @@ def name_side(
             no limit.
         more: further columns.
     """
-    return rows.select(
-        *(F.col(c).alias(f"{letter}{c}") for c in (STEP, TIME, ARRIVAL, POSITION, CORRELATION)),
-        F.col(ROW).alias(letter),
-        F.col(MARK).alias(f"{letter}{MARK}"),
-        explain_absence(base, lateness).alias(f"{letter}{DEAD}"),
-        *(column.alias(f"{letter}{name}") for name, column in more.items()),
-    )
+    columns = {name: F.col(name) for name in (STEP, TIME, ARRIVAL, POSITION, CORRELATION)}
+    # The struct's name is the letter alone.
+    columns[""] = F.col(ROW)
+    columns[MARK] = F.col(MARK)
+    columns[DEAD] = explain_absence(base, lateness)
+    columns |= more
+    return rows.select([column.alias(f"{letter}{name}") for name, column in columns.items()])
 
 
 def explain_absence(base: Source, lateness: int | None) -> Column:
@@ -81,15 +79,12 @@ def select_columns(join: Pairing) -> list[Column]:
     """Return the columns of pairs: keys, columns of the left side and of the right, and lineage."""
     columns = [F.coalesce(f"l.`{key}`", f"r.`{key}`").alias(key) for key in join.on]
     for letter, names in (("l", join.left_columns), ("r", join.right_columns)):
-        columns += [
-            F.col(f"{letter}.`{base_column}`").alias(joined_column)
-            for base_column, joined_column in names.items()
-        ]
-    base_columns = [f"{letter}{column}" for letter in "lr" for column in (ARRIVAL, POSITION)]
-    return columns + [
-        F.col(base_column).alias(joined_column)
-        for base_column, joined_column in zip(base_columns, LINEAGE, strict=True)
-    ]
+        for base_column, joined_column in names.items():
+            columns.append(F.col(f"{letter}.`{base_column}`").alias(joined_column))
+    base_columns = (f"l{ARRIVAL}", f"l{POSITION}", f"r{ARRIVAL}", f"r{POSITION}")
+    for base_column, joined_column in zip(base_columns, LINEAGE, strict=True):
+        columns.append(F.col(base_column).alias(joined_column))
+    return columns
 
 
 def finish_joined_rows(
@@ -104,54 +99,53 @@ def finish_joined_rows(
             columns of the source.
         sides: the rows of each side by letter, as `name_side` returns them.
     """
-    none = dead_letter(F.lit(None).cast("string"), F.lit(None))
-    bases = zip("lr", source.base_sources, strict=True)
-    unjoined = [_select_unjoined(letter, sides[letter], base, source) for letter, base in bases]
+    no_dead_letter = dead_letter(F.lit(None).cast("string"), F.lit(None))
+    left_base, right_base = source.base_sources
+    left_unjoined = _select_unjoined("l", sides["l"], left_base, source)
+    right_unjoined = _select_unjoined("r", sides["r"], right_base, source)
     # Dead letters are numbered separately, so a query for the other rows does not compute them.
-    dead = _number_by_step(reduce(DataFrame.unionByName, unjoined))
-    return _number_by_step(paired).select("*", none).unionByName(dead)
+    dead_letters = _number_by_step(left_unjoined.unionByName(right_unjoined))
+    joined = _number_by_step(paired).select("*", no_dead_letter)
+    return joined.unionByName(dead_letters)
 
 
 def _number_by_step(rows: DataFrame) -> DataFrame:
     """Return rows with their position in their step, sorted within each partition."""
     # The engine sorts by one number much faster than by several columns, and rows that are almost
     # in order faster than others. So first sort by one number, which several rows can share.
-    terms = [f"(coalesce({left}, {right}) & 2097151)" for left, right in zip(*_SIDES, strict=True)]
+    left_arrival, left_position, right_arrival, right_position = LINEAGE
+    arrival_bits = f"(coalesce({left_arrival}, {right_arrival}) & 2097151)"
+    position_bits = f"(coalesce({left_position}, {right_position}) & 2097151)"
     approximate_order = F.expr(
-        f"BIGINT({STEP}) << 44 | BIGINT({KIND}) << 42 | {terms[0]} << 21 | {terms[1]}"
+        f"BIGINT({STEP}) << 44 | BIGINT({KIND}) << 42 | {arrival_bits} << 21 | {position_bits}"
     )
     order = Window.partitionBy(STEP).orderBy(KIND, *LINEAGE)
     position = (F.row_number().over(order) - 1).cast("bigint").alias("position")
-    return (
-        rows.repartition(STEP)
-        .sortWithinPartitions(approximate_order)
-        .select("*", position)
-        .drop(KIND)
-    )
+    sorted_rows = rows.repartition(STEP).sortWithinPartitions(approximate_order)
+    return sorted_rows.select("*", position).drop(KIND)
 
 
 def _select_unjoined(
     letter: str, rows: DataFrame, base: Source, source: DerivedSource
 ) -> DataFrame:
     """Return, as dead letters, the new rows of a side that take no part in the join."""
-    reason = F.concat(f"{letter}{DEAD}", F.lit(f" in {base.name}"))
-    lineage: dict[str, Any] = dict.fromkeys(LINEAGE, F.lit(None).cast("bigint"))
-    lineage_names = _SIDES["lr".index(letter)]
-    lineage |= {
-        lineage_names[0]: F.col(f"{letter}{ARRIVAL}"),
-        lineage_names[1]: F.col(f"{letter}{POSITION}"),
-    }
-    empty = [
-        F.lit(None).cast(kind).alias(name)
-        for name, kind in source.columns.items()
-        if name not in LINEAGE
-    ]
-    return rows.where(f"{letter}{DEAD} IS NOT NULL AND {letter}{STEP} >= 0").select(
+    side_number = "lr".index(letter)
+    arrival_name, position_name = _SIDES[side_number]
+    lineage = dict.fromkeys(LINEAGE, F.lit(None).cast("bigint"))
+    lineage[arrival_name] = F.col(f"{letter}{ARRIVAL}")
+    lineage[position_name] = F.col(f"{letter}{POSITION}")
+    columns = [
         F.col(f"{letter}{STEP}").alias(STEP),
-        F.lit("lr".index(letter)).alias(KIND),
+        F.lit(side_number).alias(KIND),
         origin_of(base, f"{letter}{ARRIVAL}", f"{letter}{POSITION}").alias("read_from"),
         F.col(f"{letter}{CORRELATION}").alias("correlation_id"),
-        *empty,
-        *(column.alias(name) for name, column in lineage.items()),
-        dead_letter(reason, struct_as_json(F.col(letter)).cast("binary"), certain=True),
-    )
+    ]
+    for name, kind in source.columns.items():
+        if name not in LINEAGE:
+            columns.append(F.lit(None).cast(kind).alias(name))
+    columns += [column.alias(name) for name, column in lineage.items()]
+    reason = F.concat(f"{letter}{DEAD}", F.lit(f" in {base.name}"))
+    content = struct_as_json(F.col(letter)).cast("binary")
+    columns.append(dead_letter(reason, content, certain=True))
+    is_unjoined = f"{letter}{DEAD} IS NOT NULL AND {letter}{STEP} >= 0"
+    return rows.where(is_unjoined).select(columns)

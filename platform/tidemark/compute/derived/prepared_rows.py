@@ -35,7 +35,7 @@ def prepared_rows(
         ) from None
     columns = [F.col(f"`{c}`") for c in source.columns if c not in LINEAGE]
     # A function may turn one row into several, which differ only in their values.
-    order = Window.partitionBy("arrival").orderBy("position", exact_json(*columns))
+    order = Window.partitionBy("arrival").orderBy("position", exact_json(columns))
     # Each arrival of the only base is a step.
     return rows.select(
         (F.col("arrival") - F.lit(before + 1)).cast("int").alias(STEP),

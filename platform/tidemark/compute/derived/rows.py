@@ -61,20 +61,18 @@ class StepsToCompute:
         """Return whether the steps may bring rows of the source, without querying the engine."""
         derivation = self.source.derivation
         settles = _SETTLES.get(type(derivation))
-        return (
-            self.steps.count_rows() > 0
-            or settles is None
-            or settles(derivation, self.logs, self.steps)
-        )
+        if self.steps.count_rows() > 0 or settles is None:
+            return True
+        return settles(derivation, self.logs, self.steps)
 
     def estimate_rows_to_read(self) -> int:
         """Return about how many rows of event logs `compute_rows` reads."""
         derivation = self.source.derivation
+        new_rows = self.steps.count_rows()
         estimate_older = _OLDER.get(type(derivation))
-        older_rows = (
-            0 if estimate_older is None else estimate_older(derivation, self.logs, self.steps)
-        )
-        return self.steps.count_rows() + older_rows
+        if estimate_older is None:
+            return new_rows
+        return new_rows + estimate_older(derivation, self.logs, self.steps)
 
     def compute_rows(self) -> DataFrame:
         """Return the rows that the steps bring.

@@ -33,16 +33,23 @@ def add_settling_step(
     Args:
         name: the name of the new column.
         instant: BIGINT microseconds.
-        before: the watermark before these steps.
+        watermark_before: the watermark before these steps.
         advances: the watermarks that the base reaches in these steps, in order, each with the index
             of the step.
     """
-    advances_so_far = [*([] if watermark_before is None else [(watermark_before, -1)]), *advances]
+    watermarks: list[int] = []
+    step_numbers: list[int] = []
+    if watermark_before is not None:
+        watermarks.append(watermark_before)
+        step_numbers.append(-1)
+    for watermark, step_number in advances:
+        watermarks.append(watermark)
+        step_numbers.append(step_number)
     # The watermark of a source that has ended, INFINITY, must be greater than every instant.
     # `least` skips nulls, so nulls are excluded first.
     end = F.when(instant.isNotNull(), F.least(instant, F.lit(INFINITY - 1)))
-    rows = _add_count(rows, end, [watermark for watermark, _ in advances_so_far])
-    step = F.get(number_array([step for _, step in advances_so_far], "int"), F.col(_COUNT))
+    rows = _add_count(rows, end, watermarks)
+    step = F.get(number_array(step_numbers, "int"), F.col(_COUNT))
     return rows.withColumn(name, step).drop(_COUNT)
 
 
@@ -71,7 +78,8 @@ def _add_count(rows: DataFrame, value: Column, numbers: Sequence[int]) -> DataFr
     """
     columns = {_NUMBERS: number_array(numbers, "bigint"), _VALUE: value, _COUNT: F.lit(0)}
     rows = rows.withColumns(columns)
-    for length in (1 << n for n in reversed(range(len(numbers).bit_length()))):
+    for exponent in reversed(range(len(numbers).bit_length())):
+        length = 1 << exponent
         fits = F.get(_NUMBERS, F.col(_COUNT) + (length - 1)) <= F.col(_VALUE)
         count = F.when(fits, F.col(_COUNT) + length).otherwise(F.col(_COUNT))
         rows = rows.withColumn(_COUNT, count)

@@ -26,26 +26,24 @@ def union_rows(
 ) -> DataFrame:
     parts = list[DataFrame]()
     for log, names in zip(logs, derivation.columns, strict=True):
-        base_columns = {new: column for column, new in names.items()}
+        base_columns = {union_column: base_column for base_column, union_column in names.items()}
         columns = [
-            (
-                F.col(f"{ROW}.`{base_columns[name]}`")
-                if name in base_columns
-                else F.lit(None).cast(kind)
-            ).alias(name)
-            for name, kind in source.columns.items()
-            if name not in derivation.added_columns
+            F.col(STEP),
+            F.col(POSITION).alias("position"),
+            origin_of(log.source, ARRIVAL, POSITION).alias("read_from"),
+            F.col(CORRELATION).alias("correlation_id"),
         ]
-        parts.append(
-            read_new(log, steps).select(
-                STEP,
-                F.col(POSITION).alias("position"),
-                origin_of(log.source, ARRIVAL, POSITION).alias("read_from"),
-                F.col(CORRELATION).alias("correlation_id"),
-                *columns,
-                F.lit(log.source.name).alias(union.ORIGIN),
-                F.col(ARRIVAL).alias(union.LINEAGE[0]),
-                F.col(POSITION).alias(union.LINEAGE[1]),
-            )
-        )
+        for name, kind in source.columns.items():
+            if name in derivation.added_columns:
+                continue
+            column = F.lit(None).cast(kind)
+            if name in base_columns:
+                column = F.col(f"{ROW}.`{base_columns[name]}`")
+            columns.append(column.alias(name))
+        columns += [
+            F.lit(log.source.name).alias(union.ORIGIN),
+            F.col(ARRIVAL).alias(union.LINEAGE[0]),
+            F.col(POSITION).alias(union.LINEAGE[1]),
+        ]
+        parts.append(read_new(log, steps).select(columns))
     return reduce(DataFrame.unionByName, parts)

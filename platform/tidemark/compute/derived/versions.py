@@ -82,11 +82,10 @@ def keep_versions(source: AsOfSource, join: AsOfJoin, logs: Sequence[Log], steps
     versions = versions.where(explain_absence(right.source, join.lateness).isNull())
     if before is not None:
         versions = versions.unionByName(_read_versions(source, right))
-    newest = versions.groupBy(*(F.col(f"{ROW}.`{key}`") for key in join.on)).agg(
-        F.max_by(F.struct(ARRIVAL, POSITION, TIME, ROW), F.struct(TIME, ARRIVAL, POSITION)).alias(
-            "newest"
-        )
-    )
+    keys = [F.col(f"{ROW}.`{key}`") for key in join.on]
+    version = F.struct(ARRIVAL, POSITION, TIME, ROW)
+    newest_version = F.max_by(version, F.struct(TIME, ARRIVAL, POSITION))
+    newest = versions.groupBy(keys).agg(newest_version.alias("newest"))
     rows = newest.select(
         F.lit(mark).cast("bigint").alias("mark"),
         F.col(f"newest.{ARRIVAL}").alias("arrival"),

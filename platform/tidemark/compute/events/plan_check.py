@@ -24,7 +24,8 @@ from tidemark.define.preparation import Preparation
 from tidemark.store.event_log import lookup_tables
 from tidemark.store.event_log.log import Log
 
-STREAM, LOOKUP = "tidemark_stream", "tidemark_lookup"
+STREAM = "tidemark_stream"
+LOOKUP = "tidemark_lookup"
 
 _ALLOWED = (
     "Project",
@@ -88,20 +89,25 @@ def check_function(log: Log, preparation: Preparation) -> None:
     if preparation.marked:
         rows = rows.withColumn(uniqueness.MARK, F.lit(False))
     rows = rows.alias(STREAM)
-    warehouse = log.warehouse
-    source = log.source
-    versions = lookup_tables.current_versions(warehouse, source) if preparation.lookup_names else {}
-    tables = {
-        name: lookup_tables.read_lookup_table(warehouse, source, name, versions[name]).alias(LOOKUP)
-        for name in preparation.lookup_names
-    }
-    fault = find_misuse(rows, preparation.prepare_rows(rows, tables))
+    fault = find_misuse(rows, preparation.prepare_rows(rows, _read_lookups(log, preparation)))
     if fault is not None:
         raise DefinitionError(
             f"Asset '{preparation.asset}': its function {fault}. A run calls the function with one "
             "range of arrivals, so it must work row by row: add, cast, filter, explode, or join "
             "with a lookup table."
         )
+
+
+def _read_lookups(log: Log, preparation: Preparation) -> dict[str, DataFrame]:
+    """Return the current versions of a function's lookup tables, with the alias `LOOKUP`."""
+    tables: dict[str, DataFrame] = {}
+    if not preparation.lookup_names:
+        return tables
+    versions = lookup_tables.current_versions(log.warehouse, log.source)
+    for name in preparation.lookup_names:
+        table = lookup_tables.read_lookup_table(log.warehouse, log.source, name, versions[name])
+        tables[name] = table.alias(LOOKUP)
+    return tables
 
 
 def find_misuse(rows: DataFrame, prepared: DataFrame) -> str | None:
@@ -161,7 +167,11 @@ def _find_fault(node: _Node) -> str | None:
         return "reads a table whose version is not recorded (declare it in the source's lookups)"
     if node.reads_stream and (fault := _find_operator_fault(node)):
         return fault
-    return next((fault for c in node.children if (fault := _find_fault(c))), None)
+    for child in node.children:
+        fault = _find_fault(child)
+        if fault is not None:
+            return fault
+    return None
 
 
 def _find_operator_fault(node: _Node) -> str | None:

@@ -57,19 +57,17 @@ def call_function(
         return preparation.prepare_rows(rows)
     parts: list[DataFrame] = []
     for span in lookup_tables.recorded_versions(log, names, after_arrival, last_arrival):
-        tables = {
-            lookup: lookup_tables.read_lookup_table(
-                warehouse, source, lookup, span.versions[lookup]
-            )
-            for lookup in names
-        }
+        tables: dict[str, DataFrame] = {}
+        for lookup in names:
+            version = span.versions[lookup]
+            tables[lookup] = lookup_tables.read_lookup_table(warehouse, source, lookup, version)
         arrival = F.col("arrival")
         span_rows = rows.where((arrival > span.after) & (arrival <= span.through))
         parts.append(preparation.prepare_rows(span_rows, tables))
     return reduce(DataFrame.unionByName, parts)
 
 
-_ORDER = ("arrival", "position")
+_ORDER = ["arrival", "position"]
 
 
 def mark_duplicates(
@@ -88,33 +86,35 @@ def mark_duplicates(
     """
     time = log.source.valid_event_time(F.unix_micros("arrived_at"))
     ids = [F.col(f"`{c}`") for c in deduplicate.by]
-    rows = log.read_events(
-        after_arrival,
-        last_arrival,
-        None if start is None else start - deduplicate.within,
-        None if end is None else end + deduplicate.within,
-    )
+    first_time = start
+    if first_time is not None:
+        first_time -= deduplicate.within
+    end_time = end
+    if end_time is not None:
+        end_time += deduplicate.within
+    rows = log.read_events(after_arrival, last_arrival, first_time, end_time)
     if after_arrival >= 0 and (span := log.read_event_time_range(after_arrival, last_arrival)):
         oldest, newest = span
         earlier = log.read_events(
             -1, after_arrival, oldest - deduplicate.within, newest + deduplicate.within + 1
         )
         # Read only the needed columns, and only rows with one of the ids.
-        needed = [*deduplicate.by, log.source.event_time, "arrived_at", *_ORDER]
-        earlier_ids = earlier.select(*(f"`{name}`" for name in dict.fromkeys(needed)))
-        earlier_ids = earlier_ids.join(rows.select(*ids), list(deduplicate.by), "left_semi")
+        needed = [*deduplicate.by, log.source.event_time, "arrived_at"]
+        needed += _ORDER
+        earlier_ids = earlier.select([f"`{name}`" for name in dict.fromkeys(needed)])
+        earlier_ids = earlier_ids.join(rows.select(ids), list(deduplicate.by), "left_semi")
         rows = rows.unionByName(earlier_ids, allowMissingColumns=True)
     has_key = F.lit(True)
     for column in (time, *ids):
         has_key = has_key & column.isNotNull()
     # Each row without an id is a group of its own. A common group of all such rows might be larger
     # than any other.
-    groups = Window.partitionBy(*ids, F.when(~has_key, F.struct(*_ORDER)))
-    near_events = groups.orderBy(F.unix_micros(time)).rangeBetween(
-        -deduplicate.within, deduplicate.within
-    )
-    first_event = F.min(F.struct(*_ORDER)).over(near_events)
-    marked = rows.withColumn(MARK, has_key & (first_event < F.struct(*_ORDER)))
+    log_position = F.struct(_ORDER)
+    groups = Window.partitionBy(*ids, F.when(~has_key, log_position))
+    by_time = groups.orderBy(F.unix_micros(time))
+    near_events = by_time.rangeBetween(-deduplicate.within, deduplicate.within)
+    first_event = F.min(log_position).over(near_events)
+    marked = rows.withColumn(MARK, has_key & (first_event < log_position))
     is_requested = F.col("arrival") > after_arrival
     if start is not None:
         is_requested = is_requested & (F.unix_micros(time) >= start)

@@ -11,7 +11,7 @@ from tidemark.compute import slot
 from tidemark.compute.rows import finish_rows, merge_columns_with_facts
 from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
-from tidemark.define.helper_columns import ADMITTED, FIRED, FIRING, IS_DELETED, PHASE, SLOT, VERDICT
+from tidemark.define.helper_columns import FIRED, FIRING, IS_DELETED, PHASE
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import Rows
 
@@ -30,7 +30,7 @@ def aggregate_events(
         earlier_partials: the partials of earlier runs; only count triggers need them.
     """
     events = slot.assign_slots(events, transform, log, earlier_partials)
-    return events.groupBy(*transform.by_window, VERDICT, ADMITTED, SLOT).agg(*columns)
+    return events.groupBy(slot.group_columns(transform)).agg(*columns)
 
 
 def finish_windows(
@@ -49,25 +49,27 @@ def finish_windows(
     """
     fired = slot.select_fired(stored, transform, log, current)
     phase = F.col(PHASE)
-    windows = fired.groupBy(*transform.by_window).agg(
-        *merge_columns_with_facts(transform),
+    aggregates = merge_columns_with_facts(transform)
+    aggregates += [
         F.count_distinct(PHASE, FIRING).alias("_firings"),
         F.max(phase).alias(PHASE),
         (F.min(phase) <= slot.ON_TIME).alias("_punctual"),
         F.max(phase == slot.ON_TIME).alias("_closing"),
-        *extra_columns,
-    )
+    ]
+    aggregates.extend(extra_columns)
+    windows = fired.groupBy(transform.by_window).agg(*aggregates)
     # When the watermark passes the end of a window that had on-time events, the window fires, even
     # if none of these events was pending.
-    closed = F.coalesce(F.unix_micros("window_end") <= current.watermark, F.lit(False))
-    repeats = F.col("_punctual") & ~F.col("_closing") & closed
-    named = windows.withColumns(
-        {
-            "revision": F.col("_firings") - F.when(repeats, 0).otherwise(1),
-            PHASE: F.when(repeats, F.greatest(phase, F.lit(slot.ON_TIME))).otherwise(phase),
-        }
-    )
+    repeats = F.col("_punctual") & ~F.col("_closing") & _is_closed(current)
+    revision = F.col("_firings") - F.when(repeats, 0).otherwise(1)
+    phase_at_end = F.greatest(phase, F.lit(slot.ON_TIME))
+    last_phase = F.when(repeats, phase_at_end).otherwise(phase)
+    named = windows.withColumns({"revision": revision, PHASE: last_phase})
     return finish_rows(named.drop("_firings", "_punctual", "_closing"), transform, current)
+
+
+def _is_closed(current: AsOf) -> Column:
+    return F.coalesce(F.unix_micros("window_end") <= current.watermark, F.lit(False))
 
 
 def compute_changes(
@@ -121,31 +123,28 @@ def list_firings(
     """
     fired = slot.select_fired(stored, transform, log, current)
     part = F.struct(PHASE, FIRING, *transform.aggregates)
-    windows = fired.groupBy(*transform.by_window).agg(
+    windows = fired.groupBy(transform.by_window).agg(
         F.collect_list(part).alias("_parts"),
         F.collect_set(F.struct(PHASE, FIRING, FIRED)).alias("_firings"),
     )
-    nothing = F.lit(None).cast("bigint")
-    punctual = F.struct(
+    firing_at_end = F.struct(
         F.lit(slot.ON_TIME).alias(PHASE),
         F.lit(0).cast("bigint").alias(FIRING),
-        nothing.alias(FIRED),
+        F.lit(None).cast("bigint").alias(FIRED),
     )
-    on_time = F.exists("_firings", lambda f: f[PHASE] <= slot.ON_TIME)
-    closed = on_time & F.coalesce(F.unix_micros("window_end") <= current.watermark, F.lit(False))
-    order = F.when(closed, F.array_union("_firings", F.array(punctual))).otherwise(
-        F.col("_firings")
-    )
-    firings = windows.select(
-        *transform.by_window, "_parts", F.posexplode(F.array_sort(order)).alias("pane", "_f")
-    )
+    # A closed window with on-time events has fired at its end, even if none of them was pending.
+    has_on_time = F.exists("_firings", lambda firing: firing[PHASE] <= slot.ON_TIME)
+    with_end = F.array_union("_firings", F.array(firing_at_end))
+    all_firings = F.when(has_on_time & _is_closed(current), with_end).otherwise(F.col("_firings"))
+    numbered = F.posexplode(F.array_sort(all_firings)).alias("pane", "_f")
+    firings = windows.select(*transform.by_window, "_parts", numbered)
 
     def firing_order(entry: Column) -> Column:
         return F.struct(entry[PHASE], entry[FIRING])
 
     mark = firing_order(F.col("_f"))
     earlier = F.filter("_parts", lambda p: firing_order(p) < mark)
-    window = F.struct("window_start", "window_end", earlier.alias("_upto"))
+    replaced_row = F.struct("window_start", "window_end", earlier.alias("_upto"))
     return firings.select(
         *transform.by_window,
         "pane",
@@ -153,7 +152,7 @@ def list_firings(
         f"_f.{FIRED}",
         F.filter("_parts", lambda p: firing_order(p) <= mark).alias("_upto"),
         F.filter("_parts", lambda p: firing_order(p) == mark).alias("_fresh"),
-        F.filter(F.array(window), lambda _: F.col("pane") > 0).alias("_replaces"),
+        F.filter(F.array(replaced_row), lambda _: F.col("pane") > 0).alias("_replaces"),
     )
 
 

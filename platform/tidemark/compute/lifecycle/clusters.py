@@ -58,17 +58,12 @@ def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
     """
     start = F.unix_micros("window_start")
     end = F.unix_micros("window_end")
-    rows = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED)).withColumns(
-        {
-            "_start": start,
-            "_end": end,
-            "_ahead": F.when(
-                F.col(WATERMARK_BEFORE).isNull() | (F.col(WATERMARK_BEFORE) < start), end
-            ),
-        }
-    )
-    first = F.col("_ahead").isNotNull() & _starts_beyond("_ahead", transform.keys)
-    rows = rows.withColumn("_island", F.when(first, F.col("_start")))
+    watermark = F.col(WATERMARK_BEFORE)
+    is_ahead = watermark.isNull() | (watermark < start)
+    admitted = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED))
+    rows = admitted.withColumns({"_start": start, "_end": end, "_ahead": F.when(is_ahead, end)})
+    is_first = F.col("_ahead").isNotNull() & _starts_beyond("_ahead", transform.keys)
+    rows = rows.withColumn("_island", F.when(is_first, F.col("_start")))
     return add_chains(rows, transform.keys, CLUSTER_START)
 
 
@@ -81,13 +76,11 @@ def add_chains(rows: DataFrame, group_columns: Sequence[str], name: str) -> Data
         group_columns: columns that are equal within a chain.
         name: the name of the new column.
     """
-    so_far = _window_in_order(group_columns).rowsBetween(
-        Window.unboundedPreceding, Window.currentRow
-    )
-    chain_starts = rows.withColumn(
-        name, F.when(_starts_beyond("_end", group_columns), F.col("_start"))
-    )
-    return chain_starts.withColumn(name, F.max(name).over(so_far))
+    order = _window_in_order(group_columns)
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    # Only the first row of a chain has a start of its own. The others take over the last one.
+    own_start = F.when(_starts_beyond("_end", group_columns), F.col("_start"))
+    return rows.withColumn(name, own_start).withColumn(name, F.max(name).over(so_far))
 
 
 def _starts_beyond(end: str, group_columns: Sequence[str]) -> Column:
@@ -108,17 +101,21 @@ def touches_ranges(start: Column, end: Column, transform: Definition, ranges: Ra
         start, end: the bounds of the session or cluster, BIGINT microseconds.
     """
     gap = transform.window.merge_gap
-    return reduce(
-        or_,
-        (
-            (start <= uncompiled_literal(b + gap)) & (end >= uncompiled_literal(a))
-            for a, b in ranges
-        ),
-    )
+    touches: list[Column] = []
+    for range_start, range_end in ranges:
+        starts_before = start <= uncompiled_literal(range_end + gap)
+        ends_after = end >= uncompiled_literal(range_start)
+        touches.append(starts_before & ends_after)
+    return reduce(or_, touches)
+
+
+def cluster_columns(transform: Definition) -> list[str]:
+    """Return the columns that identify a cluster."""
+    return [*transform.keys, CLUSTER_START]
 
 
 def cluster_window(transform: Definition) -> WindowSpec:
-    return Window.partitionBy(*transform.keys, CLUSTER_START)
+    return Window.partitionBy(cluster_columns(transform))
 
 
 def is_plain(over: WindowSpec | None = None) -> Column:
@@ -135,12 +132,13 @@ def is_plain(over: WindowSpec | None = None) -> Column:
         return aggregate.over(over)
 
     end = over_cluster(F.max("_end"))
-    punctual = F.coalesce(over_cluster(F.max(WATERMARK_BEFORE)) < end, F.lit(True))
+    newest_watermark = over_cluster(F.max(WATERMARK_BEFORE))
+    is_punctual = F.coalesce(newest_watermark < end, F.lit(True))
     has_one_island = over_cluster(F.count("_island")) == 1
-    spans = (over_cluster(F.min("_island")) <= over_cluster(F.min("_end"))) & (
-        over_cluster(F.max("_ahead")) == end
-    )
-    return punctual & has_one_island & F.coalesce(spans, F.lit(False))
+    starts_early = over_cluster(F.min("_island")) <= over_cluster(F.min("_end"))
+    ends_last = over_cluster(F.max("_ahead")) == end
+    spans_cluster = F.coalesce(starts_early & ends_last, F.lit(False))
+    return is_punctual & has_one_island & spans_cluster
 
 
 def are_all_plain(fragments: pa.Table, transform: Definition) -> bool:
@@ -148,20 +146,20 @@ def are_all_plain(fragments: pa.Table, transform: Definition) -> bool:
 
     The result is also False if keys are equal in the engine by other rules than in memory.
     """
-    if not all(is_comparable(fragments.schema.field(key).type) for key in transform.keys):
-        return False
+    for key in transform.keys:
+        if not is_comparable(fragments.schema.field(key).type):
+            return False
     columns = ["window_start", "window_end", WATERMARK_BEFORE, *transform.keys]
     admitted = pc.and_(pc.is_valid(fragments["window_start"]), fragments[ADMITTED])
     by_key = defaultdict[tuple[Any, ...], list[_Fragment]](list)
     for row in to_dicts(fragments.filter(admitted).select(columns)):
-        bounds = (row["window_start"], row["window_end"])
-        key = tuple(row[name] for name in transform.keys)
-        by_key[key].append(_Fragment(*bounds, row[WATERMARK_BEFORE]))
-    return all(
-        _is_plain(cluster)
-        for key_fragments in by_key.values()
-        for cluster in _find_clusters(key_fragments)
-    )
+        key_values = tuple(row[name] for name in transform.keys)
+        fragment = _Fragment(row["window_start"], row["window_end"], row[WATERMARK_BEFORE])
+        by_key[key_values].append(fragment)
+    for key_fragments in by_key.values():
+        if not all(map(_is_plain, _find_clusters(key_fragments))):
+            return False
+    return True
 
 
 class _Fragment(NamedTuple):
@@ -190,16 +188,18 @@ def _find_clusters(fragments: Iterable[_Fragment]) -> list[list[_Fragment]]:
 
 
 def _is_plain(cluster: Sequence[_Fragment]) -> bool:
-    end = max(fragment.end for fragment in cluster)
-    watermarks = [fragment.watermark for fragment in cluster if fragment.watermark is not None]
-    if watermarks and max(watermarks) >= end:
-        return False
+    ends = [fragment.end for fragment in cluster]
+    end = max(ends)
+    for fragment in cluster:
+        if fragment.watermark is not None and fragment.watermark >= end:
+            return False
     chains = _find_clusters(fragment for fragment in cluster if fragment.is_ahead)
     if len(chains) != 1:
         return False
-    start_ahead = chains[0][0].start
-    end_ahead = max(fragment.end for fragment in chains[0])
-    return start_ahead <= min(fragment.end for fragment in cluster) and end_ahead == end
+    (chain,) = chains
+    starts_early = chain[0].start <= min(ends)
+    ends_last = max(fragment.end for fragment in chain) == end
+    return starts_early and ends_last
 
 
 def earliest_open(transform: Definition, current: AsOf) -> Column:

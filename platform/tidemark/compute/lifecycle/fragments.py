@@ -28,12 +28,15 @@ from tidemark.define.windows.kind import floor_to
 from tidemark.store.commits.ranges import Ranges, merge_ranges
 from tidemark.store.event_log.log import Log
 
-GAPS, DAY_MICROS = 64, 86_400_000_000
+GAPS = 64
+DAY_MICROS = 86_400_000_000
 """All events of a fragment are in one time cell, which has a length of `GAPS` gaps but at most a
 day, or of one gap if that is longer than a day.
 """
 
 _SPAN, _APART, _CELL = map(name_helper, ("span", "apart", "cell"))
+_FACTS = [WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK, "arrival", "position"]
+"""The columns of a fragment that determine how it merges and fires."""
 
 
 def _cell_length(transform: Definition) -> int:
@@ -62,33 +65,32 @@ def aggregate_fragments(
     else:
         events = events.select("*", F.lit(None).cast("bigint").alias(WATERMARK_AFTER))
     start = F.unix_micros("window_start")
-    before = F.unix_micros("watermark")
+    watermark = F.unix_micros("watermark")
     equal_columns = [*transform.keys, VERDICT, ADMITTED]
-    facts = [
-        _first_watermark(before),
+    aggregates = [
+        _first_watermark(watermark),
         F.min(WATERMARK_AFTER).alias(WATERMARK_AFTER),
         F.min(F.unix_micros("arrived_at")).alias(CLOCK),
     ]
+    aggregates += columns
     if trigger.needs_rank:
-        single_events = events.groupBy(
-            *equal_columns, "window_start", "window_end", "arrival", "position"
-        )
-        return _order_columns(single_events.agg(*facts, *columns), transform)
+        event_columns = [*equal_columns, "window_start", "window_end", "arrival", "position"]
+        single_events = events.groupBy(event_columns).agg(*aggregates)
+        return _order_columns(single_events, transform)
     # Events of one arrival join their sessions at the same time. Events within a span of one gap
     # always share a session. An event is ahead if it arrives while the watermark is before the
     # event's time. Without early firings, an event that is ahead is present whenever its session
     # fires, so such events of a run can be merged across arrivals.
-    is_ahead = before.isNull() | (before < start)
-    merges_arrivals = F.lit(False) if trigger.fires_early else is_ahead
+    merges_arrivals = F.lit(False)
+    if not trigger.fires_early:
+        merges_arrivals = watermark.isNull() | (watermark < start)
     separate_arrival = F.when(~merges_arrivals, F.col("arrival"))
     spans = events.withColumns({_SPAN: floor_to(start, gap, 0), _APART: separate_arrival})
-    by_span = spans.groupBy(*equal_columns, _APART, _SPAN).agg(
-        *facts,
-        *(F.min(name).alias(name) for name in ("arrival", "position")),
-        *_fragment_bounds(),
-        *columns,
-    )
-    return _order_columns(_merge_touching(by_span, transform, [*equal_columns, _APART]), transform)
+    equal_columns.append(_APART)
+    aggregates += _first_places()
+    aggregates += _fragment_bounds()
+    by_span = spans.groupBy(*equal_columns, _SPAN).agg(*aggregates)
+    return _order_columns(_merge_touching(by_span, transform, equal_columns), transform)
 
 
 def _merge_touching(
@@ -104,21 +106,23 @@ def _merge_touching(
     """
     start = F.unix_micros("window_start")
     end = F.unix_micros("window_end")
-    placed = fragments.withColumns(
-        {"_start": start, "_end": end, _CELL: floor_to(start, _cell_length(transform), 0)}
-    )
+    cell = floor_to(start, _cell_length(transform), 0)
+    with_cells = fragments.withColumns({"_start": start, "_end": end, _CELL: cell})
     cell_columns = [*equal_columns, _CELL]
-    return (
-        add_chains(placed, cell_columns, _SPAN)
-        .groupBy(*cell_columns, _SPAN)
-        .agg(
-            _first_watermark(F.col(WATERMARK_BEFORE)),
-            *(F.min(name).alias(name) for name in (WATERMARK_AFTER, CLOCK, "arrival", "position")),
-            *_fragment_bounds(),
-            *slices.merge_slice_columns(fragments, transform),
-        )
-        .drop(_CELL)
-    )
+    chains = add_chains(with_cells, cell_columns, _SPAN)
+    aggregates = [
+        _first_watermark(F.col(WATERMARK_BEFORE)),
+        F.min(WATERMARK_AFTER).alias(WATERMARK_AFTER),
+        F.min(CLOCK).alias(CLOCK),
+    ]
+    aggregates += _first_places()
+    aggregates += _fragment_bounds()
+    aggregates += slices.merge_slice_columns(fragments, transform)
+    return chains.groupBy(*cell_columns, _SPAN).agg(*aggregates).drop(_CELL)
+
+
+def _first_places() -> list[Column]:
+    return [F.min("arrival").alias("arrival"), F.min("position").alias("position")]
 
 
 def _fragment_bounds() -> list[Column]:
@@ -132,8 +136,9 @@ def _first_watermark(watermark: Column) -> Column:
 
 def _order_columns(fragments: DataFrame, transform: Definition) -> DataFrame:
     """Return fragments with window and keys first, then the other stored columns."""
-    facts = (WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK, "arrival", "position")
-    counts = ("events", "last_arrival")
-    return fragments.select(
-        *transform.by_window, VERDICT, ADMITTED, *facts, *counts, *transform.aggregates
-    )
+    columns = transform.by_window
+    columns += [VERDICT, ADMITTED]
+    columns += _FACTS
+    columns += ["events", "last_arrival"]
+    columns += transform.aggregates
+    return fragments.select(columns)

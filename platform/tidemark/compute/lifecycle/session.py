@@ -16,6 +16,7 @@ from tidemark.compute.lifecycle.clusters import (
     CLUSTER_START,
     add_clusters,
     are_all_plain,
+    cluster_columns,
     cluster_window,
     earliest_open,
     is_plain,
@@ -63,14 +64,18 @@ def list_firings(
 
 
 def _list_plain_firings(fragments: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
-    parts = F.collect_list(F.struct(*partial_columns(transform)))
-    firings = _fire_plain_clusters(
-        _aggregate_clusters(fragments, transform, parts.alias("_upto")), current
-    )
+    parts = F.collect_list(F.struct(partial_columns(transform))).alias("_upto")
+    clusters = _aggregate_clusters(fragments, transform, [parts])
+    firings = _fire_plain_clusters(clusters, current)
     row = F.struct("window_start", "window_end", F.lit(False).alias("_deleted"), "_upto")
+    # An empty array of the right type.
     no_rows = F.filter(F.array(row), lambda _: F.lit(False))
     return firings.withColumns(
-        {"_live": F.lit(True), "_fresh": F.col("_upto"), "_replaces": no_rows},
+        {
+            "_live": F.lit(True),
+            "_fresh": F.col("_upto"),
+            "_replaces": no_rows,
+        },
     )
 
 
@@ -98,20 +103,20 @@ def finish_windows(
         fragments = fragments.where(
             touches_ranges(F.col(CLUSTER_START), F.col("_until"), transform, near_ranges)
         )
-    if all_fire_once:
-        clusters = _aggregate_clusters(
-            fragments, transform, *merge_columns_with_facts(transform), *extra_columns
-        )
-        rows = _fire_plain_clusters(clusters, current).drop(FIRED)
-        return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, current)
-    names = [c for c in stored.columns if c not in transform.by_window] if extra_columns else None
-    replayed = replay_clusters(fragments, transform, log, current, names=names).where("_live")
-    rows = _merge_fragments(replayed, transform, [], *extra_columns)
-    if not transform.trigger.fires_early:
-        clusters = _aggregate_clusters(
-            fragments, transform, *merge_columns_with_facts(transform), *extra_columns
-        )
-        rows = _fire_plain_clusters(clusters, current).drop(FIRED).unionByName(rows)
+    aggregates = merge_columns_with_facts(transform)
+    aggregates.extend(extra_columns)
+    parts: list[DataFrame] = []
+    if all_fire_once or not transform.trigger.fires_early:
+        clusters = _aggregate_clusters(fragments, transform, aggregates)
+        parts.append(_fire_plain_clusters(clusters, current).drop(FIRED))
+    if not all_fire_once:
+        names = None
+        if extra_columns:
+            # The extra columns may aggregate any column of the partials.
+            names = [name for name in stored.columns if name not in transform.by_window]
+        replayed = replay_clusters(fragments, transform, log, current, names=names)
+        parts.append(_merge_fragments(replayed.where("_live"), transform, [], aggregates))
+    rows = reduce(DataFrame.unionByName, parts)
     return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, current)
 
 
@@ -130,23 +135,20 @@ def compute_changes(
     fragments = add_clusters(stored, transform)
     has_fired = slot.has_fired_since(transform, previous)
     is_newly_final = slot.has_become_final(transform, current, previous)
+    aggregates = merge_columns_with_facts(transform)
     parts: list[DataFrame] = []
     if not transform.trigger.fires_early:
-        clusters = _aggregate_clusters(fragments, transform, *merge_columns_with_facts(transform))
+        clusters = _aggregate_clusters(fragments, transform, aggregates)
         if opened is not None:
             clusters = observe_rows(clusters, opened, earliest_open(transform, current))
             opened = None
-        plain_rows = (
-            _fire_plain_clusters(clusters, current).where(has_fired | is_newly_final).drop(FIRED)
-        )
+        firings = _fire_plain_clusters(clusters, current)
+        plain_rows = firings.where(has_fired | is_newly_final).drop(FIRED)
         parts.append(plain_rows.withColumn("_deleted", F.lit(False)))
     if not all_fire_once:
-        rows = replay_clusters(fragments, transform, log, current, opened=opened)
-        parts.append(
-            _merge_fragments(
-                _select_changed(rows, transform, has_fired, is_newly_final), transform, ["_deleted"]
-            )
-        )
+        replayed = replay_clusters(fragments, transform, log, current, opened=opened)
+        changed = _select_changed(replayed, transform, has_fired, is_newly_final)
+        parts.append(_merge_fragments(changed, transform, ["_deleted"], aggregates))
     renamed = reduce(DataFrame.unionByName, parts).withColumnsRenamed(
         {"pane": "revision", "_deleted": IS_DELETED}
     )
@@ -166,26 +168,30 @@ def _select_changed(
         has_fired: true if a firing happened since the last run.
         is_newly_final: true if the window of a firing became final since the last run.
     """
+    # An empty array of the right type.
     no_partials = F.filter("_upto", lambda _: F.lit(False))
+    no_number = F.lit(None).cast("int")
+
+    def to_deleted_row(replaced: Column) -> Column:
+        return F.struct(
+            replaced["window_start"].alias("window_start"),
+            replaced["window_end"].alias("window_end"),
+            no_number.alias("pane"),
+            no_number.alias(PHASE),
+            F.lit(True).alias("_deleted"),
+            no_partials.alias("_upto"),
+        )
+
     row = F.struct(
         "window_start", "window_end", "pane", PHASE, F.lit(False).alias("_deleted"), "_upto"
     )
-    deleted_rows = F.transform(
-        F.filter("_replaces", lambda r: r["_deleted"]),
-        lambda r: F.struct(
-            *(r[c].alias(c) for c in ("window_start", "window_end")),
-            *(F.lit(None).cast("int").alias(c) for c in ("pane", PHASE)),
-            F.lit(True).alias("_deleted"),
-            no_partials.alias("_upto"),
-        ),
-    )
     is_current = F.col("_live") & (has_fired | is_newly_final)
-    entries = F.concat(
-        F.filter(F.array(row), lambda _: is_current), F.filter(deleted_rows, lambda _: has_fired)
-    )
-    return rows.select(*transform.keys, F.explode(entries).alias("_entry")).select(
-        *transform.keys, "_entry.*"
-    )
+    current_rows = F.filter(F.array(row), lambda _: is_current)
+    disappeared = F.filter("_replaces", lambda replaced: replaced["_deleted"])
+    deleted_rows = F.transform(disappeared, to_deleted_row)
+    entries = F.concat(current_rows, F.filter(deleted_rows, lambda _: has_fired))
+    changed = rows.select(*transform.keys, F.explode(entries).alias("_entry"))
+    return changed.select(*transform.keys, "_entry.*")
 
 
 def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
@@ -210,15 +216,17 @@ def find_open_from(stored: DataFrame, transform: Definition, current: AsOf) -> D
     change; null if no session can change.
     """
     fragments = add_clusters(stored, transform)
-    clusters = fragments.groupBy(*transform.keys, CLUSTER_START).agg(F.max("_end").alias("_end"))
+    clusters = fragments.groupBy(cluster_columns(transform)).agg(F.max("_end").alias("_end"))
     return clusters.agg(earliest_open(transform, current))
 
 
-def _aggregate_clusters(fragments: DataFrame, transform: Definition, *columns: Column) -> DataFrame:
+def _aggregate_clusters(
+    fragments: DataFrame, transform: Definition, aggregates: list[Column]
+) -> DataFrame:
     """Return clusters with their `_end`, `_plain`, and the given aggregates of their fragments."""
-    return fragments.groupBy(*transform.keys, CLUSTER_START).agg(
-        F.max("_end").alias("_end"), is_plain().alias("_plain"), *columns
-    )
+    end = F.max("_end").alias("_end")
+    plain = is_plain().alias("_plain")
+    return fragments.groupBy(cluster_columns(transform)).agg(end, plain, *aggregates)
 
 
 def _fire_plain_clusters(clusters: DataFrame, current: AsOf) -> DataFrame:
@@ -227,7 +235,7 @@ def _fire_plain_clusters(clusters: DataFrame, current: AsOf) -> DataFrame:
     A plain cluster is one session, which fires once.
     """
     fired = clusters.where(F.col("_plain") & (F.col("_end") <= current.watermark))
-    return fired.withColumns(
+    firings = fired.withColumns(
         {
             "window_start": F.timestamp_micros(CLUSTER_START),
             "window_end": F.timestamp_micros("_end"),
@@ -235,16 +243,22 @@ def _fire_plain_clusters(clusters: DataFrame, current: AsOf) -> DataFrame:
             PHASE: F.lit(slot.ON_TIME),
             FIRED: F.lit(None).cast("bigint"),
         }
-    ).drop(CLUSTER_START, "_end", "_plain")
+    )
+    return firings.drop(CLUSTER_START, "_end", "_plain")
 
 
 def _merge_fragments(
-    current: DataFrame, transform: Definition, extra: list[str], *extra_columns: Column
+    firings: DataFrame, transform: Definition, extra_names: list[str], aggregates: list[Column]
 ) -> DataFrame:
-    group = [*transform.by_window, "pane", PHASE, *extra]
-    parts = current.select(*group, F.explode_outer("_upto").alias("_part"))
-    return (
-        parts.select(*group, "_part.*")
-        .groupBy(*group)
-        .agg(*merge_columns_with_facts(transform), *extra_columns)
-    )
+    """Return the rows of firings, each merged from the partials in its `_upto`.
+
+    Args:
+        extra_names: further columns of the firings to return.
+        aggregates: the aggregates of the partials.
+    """
+    group_columns = transform.by_window
+    group_columns += ["pane", PHASE]
+    group_columns += extra_names
+    partials = firings.select(*group_columns, F.explode_outer("_upto").alias("_part"))
+    flat = partials.select(*group_columns, "_part.*")
+    return flat.groupBy(group_columns).agg(*aggregates)

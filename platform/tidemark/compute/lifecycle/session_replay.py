@@ -108,7 +108,8 @@ class _Session:
 
     def absorb_session(self, absorbed: "_Session") -> None:
         """Merge another session, whose fragments arrived earlier, into this one."""
-        self.start, self.end = min(self.start, absorbed.start), max(self.end, absorbed.end)
+        self.start = min(self.start, absorbed.start)
+        self.end = max(self.end, absorbed.end)
         # Append the shorter list to the longer; otherwise, each new fragment would copy a long
         # session.
         shorter, longer = sorted((self.pending, absorbed.pending), key=len)
@@ -191,14 +192,14 @@ class Replay:
         # All pending fragments arrived after the last tick, so all of them wait for the same tick
         # as the newest fragment.
         newest = self.fragments[session.newest]
-        early = phase == EARLY
-        tick_arrival = newest.early_at if early else newest.late_at
-        watermark = newest.early_watermark if early else newest.late_watermark
-        if (
-            tick_arrival is not None
-            and tick_arrival <= arrival
-            and (watermark is None or watermark < end_watermark)
-        ):
+        if phase == EARLY:
+            tick_arrival = newest.early_at
+            watermark = newest.early_watermark
+        else:
+            tick_arrival = newest.late_at
+            watermark = newest.late_watermark
+        is_reached = tick_arrival is not None and tick_arrival <= arrival
+        if is_reached and (watermark is None or watermark < end_watermark):
             self._add_firing(session, phase, tick_arrival)
 
     def _add_fragment(self, index: int, watermark: int | None) -> _Session:
@@ -211,9 +212,14 @@ class Replay:
         self._sessions[touching] = [session]
         session.open = watermark is None or watermark < session.end
         self._waiting.add(session)
-        firing = self.trigger.early if session.open else self.trigger.late
+        if session.open:
+            phase = EARLY
+            firing = self.trigger.early
+        else:
+            phase = LATE
+            firing = self.trigger.late
         if firing.is_full(len(session.pending)):
-            self._add_firing(session, EARLY if session.open else LATE, fragment.arrival)
+            self._add_firing(session, phase, fragment.arrival)
         return session
 
     def _find_touching(self, fragment: Fragment) -> slice:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation, Row
 from pyspark.sql import functions as F
 
 from tidemark.compute.lifecycle.clusters import (
-    CLUSTER_START,
+    cluster_columns,
     cluster_window,
     earliest_open,
     is_plain,
@@ -74,67 +74,69 @@ def replay_clusters(
     names = names or partial_columns(transform)
     counted, early = _add_ticks(fragments, transform.trigger.early, "early", log)
     counted, late = _add_ticks(counted, transform.trigger.late, "late", log)
-    facts = F.struct(
+    # The order is that of the fields of `Fragment`.
+    facts = [
         F.col("_start").alias("start"),
         F.col("_end").alias("end"),
-        "arrival",
-        "position",
-        WATERMARK_BEFORE,
-        WATERMARK_AFTER,
-        *early,
-        *late,
-    )
-    part = F.struct(facts.alias("_facts"), *names)
-    clusters = counted.groupBy(*transform.keys, CLUSTER_START).agg(
+        F.col("arrival"),
+        F.col("position"),
+        F.col(WATERMARK_BEFORE),
+        F.col(WATERMARK_AFTER),
+    ]
+    facts += early
+    facts += late
+    part = F.struct(F.struct(facts).alias("_facts"), *names)
+    clusters = counted.groupBy(cluster_columns(transform)).agg(
         F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
     )
     if opened is not None:
         clusters = observe_rows(clusters, opened, earliest_open(transform, current))
     planner = _Planner(transform.trigger, transform.allowed_lateness, accumulation)
     plan = F.udf(planner, _PLAN, useArrow=False)
-    planned = clusters.select(
-        *transform.keys,
-        "_parts",
-        F.explode(
-            plan(
-                F.transform("_parts", lambda entry: entry["_facts"]),
-                current.arrival,
-                current.watermark,
-            )
-        ).alias("_f"),
-    )
+    all_facts = F.transform("_parts", lambda entry: entry["_facts"])
+    firings = plan(all_facts, current.arrival, current.watermark)
+    planned = clusters.select(*transform.keys, "_parts", F.explode(firings).alias("_f"))
+    return planned.select(_firing_columns(transform, names))
 
-    def members(indices: Column) -> Column:
-        return F.transform(
-            indices,
-            lambda index: F.struct(*(F.get("_parts", index)[name].alias(name) for name in names)),
+
+def _firing_columns(transform: Definition, names: list[str]) -> list[Column]:
+    """Return the columns of a firing, computed from `_f`, its entry of `_PLAN`, and from `_parts`.
+
+    Args:
+        names: the columns of a fragment to return.
+    """
+
+    def select_part(index: Column) -> Column:
+        part = F.get("_parts", index)
+        return F.struct([part[name].alias(name) for name in names])
+
+    def select_parts(indices: Column) -> Column:
+        return F.transform(indices, select_part)
+
+    def to_replaced_row(replaced: Column) -> Column:
+        return F.struct(
+            F.timestamp_micros(replaced["start"]).alias("window_start"),
+            F.timestamp_micros(replaced["end"]).alias("window_end"),
+            replaced["deleted"].alias("_deleted"),
+            select_parts(replaced["members"]).alias("_upto"),
         )
 
-    def window_bounds(entry: Column) -> list[Column]:
-        return [
-            F.timestamp_micros(entry["start"]).alias("window_start"),
-            F.timestamp_micros(entry["end"]).alias("window_end"),
-        ]
-
     firing = F.col("_f")
-    return planned.select(
-        *window_bounds(firing),
-        *transform.keys,
+    columns = [
+        F.timestamp_micros(firing["start"]).alias("window_start"),
+        F.timestamp_micros(firing["end"]).alias("window_end"),
+    ]
+    columns += [F.col(key) for key in transform.keys]
+    columns += [
         firing["pane"].alias("pane"),
         firing["phase"].alias(PHASE),
         firing["fired"].alias(FIRED),
         firing["live"].alias("_live"),
-        members(firing["members"]).alias("_upto"),
-        members(firing["fresh"]).alias("_fresh"),
-        F.transform(
-            firing["replaces"],
-            lambda replaced: F.struct(
-                *window_bounds(replaced),
-                replaced["deleted"].alias("_deleted"),
-                members(replaced["members"]).alias("_upto"),
-            ),
-        ).alias("_replaces"),
-    )
+        select_parts(firing["members"]).alias("_upto"),
+        select_parts(firing["fresh"]).alias("_fresh"),
+        F.transform(firing["replaces"], to_replaced_row).alias("_replaces"),
+    ]
+    return columns
 
 
 def partial_columns(transform: Definition) -> list[str]:
@@ -181,36 +183,42 @@ class _Planner:
         current = {(firing.start, firing.end) for firing in live}
         entries: list[tuple[object, ...]] = []
         for firing in firings:
+            is_live = firing in live
+            replaces = [self._window_change(replaced, current) for replaced in firing.replaces]
+            deletes_row = any(is_deleted for _, _, is_deleted, _ in replaces)
+            if self.accumulation is None and not is_live and not deletes_row:
+                continue
             # A firing includes all earlier fragments of its session. If a session fires often, the
             # lists of all its firings grow quadratically, so list the fragments only if needed.
-            needs_members = (
-                firing in live if self.accumulation is None else self.accumulation != "discarding"
+            needs_members = is_live
+            if self.accumulation is not None:
+                needs_members = self.accumulation != "discarding"
+            members: list[int] = []
+            if needs_members:
+                members = list(firing.members)
+            fresh: list[int] = []
+            if self.accumulation == "discarding":
+                fresh = list(firing.fresh)
+            entry = (
+                firing.start,
+                firing.end,
+                firing.pane,
+                firing.phase,
+                firing.fired,
+                is_live,
+                members,
+                fresh,
+                replaces,
             )
-            replaces = [self._window_change(replaced, current) for replaced in firing.replaces]
-            if (
-                self.accumulation is None
-                and not needs_members
-                and not any(change[2] for change in replaces)
-            ):
-                continue
-            entries.append(
-                (
-                    firing.start,
-                    firing.end,
-                    firing.pane,
-                    firing.phase,
-                    firing.fired,
-                    firing in live,
-                    list(firing.members) if needs_members else [],
-                    list(firing.fresh) if self.accumulation == "discarding" else [],
-                    replaces,
-                )
-            )
+            entries.append(entry)
         return entries
 
     def _window_change(
         self, firing: Fired, current: set[tuple[int, int]]
     ) -> tuple[int, int, bool, list[int]]:
-        window = (firing.start, firing.end)
-        members = list(firing.members) if self.accumulation == "retracting" else []
-        return *window, window not in current, members
+        """Return the window of a replaced row, whether the row is deleted, and its fragments."""
+        is_deleted = (firing.start, firing.end) not in current
+        members: list[int] = []
+        if self.accumulation == "retracting":
+            members = list(firing.members)
+        return firing.start, firing.end, is_deleted, members

@@ -140,11 +140,10 @@ class _ErasureRun:
 
     @property
     def event_logs(self) -> list[Log]:
-        derived_logs = [
-            Log(self.warehouse, derived_source)
-            for derived_source in self.list_sources_with_arrivals()
-        ]
-        return [self.log, *derived_logs]
+        logs = [self.log]
+        for derived_source in self.list_sources_with_arrivals():
+            logs.append(Log(self.warehouse, derived_source))
+        return logs
 
     def list_sources_with_arrivals(self) -> list[DerivedSource]:
         """Return the derived sources that have arrivals now."""

@@ -111,7 +111,7 @@ def search_source(
         letters,
         windowed_assets,
         _find_rollups(warehouse, source, definitions),
-        list_copies(warehouse, source) if erasure.changes_events else [],
+        _list_copies_to_drop(warehouse, source, erasure),
         log_erasures,
     )
 
@@ -155,7 +155,7 @@ def search_derived_source(
         changed.lost_letters,
         windowed_assets,
         _find_rollups(warehouse, source, definitions),
-        list_copies(warehouse, source) if erasure.changes_events else [],
+        _list_copies_to_drop(warehouse, source, erasure),
         log_erasures,
         changed.gained,
         changed.gained_letters,
@@ -280,6 +280,12 @@ def list_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
     copies = [table for node in readers for table in node.tables if table.side]
     dropped_first = (Role.STATE, Role.TIMELINE)
     return sorted(copies, key=lambda table: (table.role not in dropped_first, table))
+
+
+def _list_copies_to_drop(warehouse: Warehouse, source: Source, erasure: Erasure) -> list[TableName]:
+    if not erasure.changes_events:
+        return []
+    return list_copies(warehouse, source)
 
 
 def _find_gained_events(log: Log) -> DataFrame | None:

@@ -178,7 +178,7 @@ def _recompute_since(asset: str, choice: _Choice) -> Output:
     since = replay.find_first_arrival(log, choice.since_arrival, moment)
     with report_step(f"backfill {asset}") as work:
         if choice.into is None:
-            result = replay.replay(store, transform, since)
+            result = replay.replay_windows(store, transform, since)
         else:
             result = replay.replay_to_side_tables(store, transform, since, choice.into)
         work.note = format_count(result.windows, "window")

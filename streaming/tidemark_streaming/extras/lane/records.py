@@ -109,7 +109,7 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
         .cast("string")
         .cast("binary")
         .alias("key"),
-        exact_json(*(F.col(f"`{c}`") for c in fields)).cast("binary").alias("value"),
+        exact_json([F.col(f"`{c}`") for c in fields]).cast("binary").alias("value"),
         _header_array(*_HEADERS).alias("headers"),
     )
 
