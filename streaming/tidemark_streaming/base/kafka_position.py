@@ -35,22 +35,27 @@ topic can't have."""
 
 def to_json(position: Position) -> str:
     """Return a position as JSON."""
-    plain = {
-        name: {"id": topic.id, "offsets": {str(p): list(r) for p, r in topic.offsets.items()}}
-        for name, topic in position.items()
-    }
-    return json.dumps(plain, separators=(",", ":"))
+    fields = dict[str, object]()
+    for name, topic in position.items():
+        offsets = {str(partition): list(ends) for partition, ends in topic.offsets.items()}
+        fields[name] = {"id": topic.id, "offsets": offsets}
+    return json.dumps(fields, separators=(",", ":"))
 
 
 def parse_position(text: str) -> Position:
     """Parse a position from JSON. If another kind of connector wrote it, return no topics."""
     parsed = json.loads(text)
-    return {
-        name: Topic(topic["id"], {int(p): (r[0], r[1]) for p, r in topic["offsets"].items()})
-        for name, topic in (parsed.items() if isinstance(parsed, dict) else ())
+    position = dict[str, Topic]()
+    if not isinstance(parsed, dict):
+        return position
+    for name, fields in parsed.items():
         # Other connectors have other objects in their positions.
-        if isinstance(topic, dict) and topic.keys() == {"id", "offsets"}
-    }
+        if isinstance(fields, dict) and fields.keys() == {"id", "offsets"}:
+            offsets = dict[int, Range]()
+            for partition, (start, end) in fields["offsets"].items():
+                offsets[int(partition)] = (start, end)
+            position[name] = Topic(fields["id"], offsets)
+    return position
 
 
 def is_kafka_poll(text: str) -> bool:
@@ -60,10 +65,11 @@ def is_kafka_poll(text: str) -> bool:
 
 def end_of(position: Position) -> Position:
     """Return an empty position at the end of this one: the same topics, with ranges of length 0."""
-    return {
-        name: Topic(topic.id, {p: (end, end) for p, (_, end) in topic.offsets.items()})
-        for name, topic in position.items()
-    }
+    ends = dict[str, Topic]()
+    for name, topic in position.items():
+        offsets = {partition: (end, end) for partition, (_, end) in topic.offsets.items()}
+        ends[name] = Topic(topic.id, offsets)
+    return ends
 
 
 def count_offsets(position: Position) -> int:
@@ -79,14 +85,17 @@ def split_ranges(position: Position, rows: int) -> list[Position]:
     same pace. The first piece has offsets of every nonempty range, so that the watermark knows all
     partitions from the first piece on.
     """
-    pieces = max(-(-count_offsets(position) // rows), 1)
-    return [
-        {
-            name: Topic(topic.id, {p: _range_part(r, n, pieces) for p, r in topic.offsets.items()})
-            for name, topic in position.items()
-        }
-        for n in range(pieces)
-    ]
+    count = max(-(-count_offsets(position) // rows), 1)
+    pieces = list[Position]()
+    for number in range(count):
+        piece = dict[str, Topic]()
+        for name, topic in position.items():
+            offsets = dict[int, Range]()
+            for partition, offset_range in topic.offsets.items():
+                offsets[partition] = _range_part(offset_range, number, count)
+            piece[name] = Topic(topic.id, offsets)
+        pieces.append(piece)
+    return pieces
 
 
 def _range_part(offsets: Range, n: int, pieces: int) -> Range:

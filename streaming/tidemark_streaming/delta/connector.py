@@ -11,7 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.base import thresholds
@@ -22,10 +22,11 @@ from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.rows import INSTANT, Rows, spark_schema, to_frame
+from tidemark.store.rows import INSTANT, Rows, to_frame
 from tidemark_streaming.base.local_times import in_utc, zone_of
 from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import CHUNK, Chunk, processing_time
+from tidemark_streaming.delta.table_checks import NEW_NAME, TableChecks
 from tidemark_streaming.delta.versions import (
     CHANGE_TYPE,
     COMMITTED_AT,
@@ -41,22 +42,6 @@ from tidemark_streaming.delta.versions import (
 )
 from tidemark_streaming.ingest.accepted_losses import Acceptance, with_losses
 from tidemark_streaming.ingest.row_masking import check_maskable, mask_columns
-
-CHANGE = {
-    CHANGE_TYPE: "STRING",
-    "_commit_version": "BIGINT",
-    "_commit_timestamp": "TIMESTAMP",
-}
-"""Source columns for the metadata of a row in the change data feed. A source declares the ones that
-it needs.
-
-`_change_type` is `insert`, `update_preimage`, `update_postimage` or `delete`.
-"""
-
-_LOCAL = "timestamp_ntz"
-_FEED = "delta.enableChangeDataFeed"
-_NEW_NAME = " (a source that has arrivals also needs a new name)"
-"""The end of advice to set `start`, which only the first ingest of a source uses."""
 
 
 @dataclass(frozen=True)
@@ -152,19 +137,23 @@ class DeltaConnector:
 
     def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         table = self._open_table()
-        self._check_table(table)
+        self._checks.check_table(table)
         newest = table.version()
         resumption = self._find_resumption(table, timeline)
-        commits = {
-            version: self._read_version(version, is_whole=version == resumption.whole_version)
-            for version in range(resumption.first, newest + 1)
-        }
-        missing = [version for version, commit in commits.items() if commit is None]
-        losses = [*resumption.losses, *(_name_versions([version]) for version in missing)]
+        commits = dict[int, Commit | None]()
+        missing = list[int]()
+        losses = list(resumption.losses)
+        for version in range(resumption.first, newest + 1):
+            is_whole = version == resumption.whole_version
+            commit = self._read_version(version, is_whole=is_whole)
+            commits[version] = commit
+            if commit is None:
+                missing.append(version)
+                losses.append(_name_versions([version]))
         refused = self._acceptance.select_refused(losses)
         self._check_resumption(resumption, newest, refused)
         clock = timeline[-1].arrived_at if timeline else None
-        losses = [*resumption.losses]
+        losses = list(resumption.losses)
         skipped: list[int] = []
         chunks: list[Chunk] = []
         for version, commit in commits.items():
@@ -184,17 +173,15 @@ class DeltaConnector:
                 losses.append(f"{_name_versions(skipped)} (deleted)")
             clock = processing_time(commit.committed_at, clock)
             position = self._describe_position(table, version, is_whole=is_whole)
-            size = sum(file.size for file in commit.files)
-            rows = sum(file.rows for file in commit.files)
-            chunks.append(Chunk(with_losses(position, losses), clock, size, rows))
+            position = with_losses(position, losses)
+            chunks.append(Chunk(position, clock, commit.bytes, commit.rows))
             losses = []
             skipped = []
         return chunks
 
     def _find_resumption(self, table: DeltaTable, timeline: Sequence[Arrival]) -> _Resumption:
         """Return where to continue after the arrivals of the timeline."""
-        positions = (parse_with_text(arrival.position, "table") for arrival in reversed(timeline))
-        last = next((position for position in positions if position is not None), None)
+        last = _find_last_position(timeline)
         if last is None:
             return _Resumption(self.start, is_start=True)
         version = last["version"]
@@ -229,13 +216,13 @@ class DeltaConnector:
                     "not read"
                 )
             raise DataError(
-                f"{self._table_name} is not the table that was read before: "
+                f"{self._checks.table_name} is not the table that was read before: "
                 f"{resumption.losses[0]}. {way}, pass --allow-data-loss."
             )
         if resumption.is_start and first > newest:
             raise DataError(
-                f"{self._table_name} does not have version {first} yet: its newest version is "
-                f"{newest}. Set `start` to {newest} or less, or wait for that version."
+                f"{self._checks.table_name} does not have version {first} yet: its newest version "
+                f"is {newest}. Set `start` to {newest} or less, or wait for that version."
             )
 
     def _is_refused_update(self, commit: Commit, *, is_whole: bool) -> bool:
@@ -271,11 +258,13 @@ class DeltaConnector:
         return rows
 
     def _read_rows(self, spark: SparkSession, chunks: Sequence[Chunk]) -> Rows:
-        many = (
-            sum(c.rows for c in chunks) > thresholds.SMALL_BATCH_ROWS
-            or sum(c.bytes for c in chunks) > thresholds.SMALL_BATCH_BYTES
+        rows_in_memory = sum(chunk.rows for chunk in chunks)
+        bytes_in_memory = sum(chunk.bytes for chunk in chunks)
+        is_large = (
+            rows_in_memory > thresholds.SMALL_BATCH_ROWS
+            or bytes_in_memory > thresholds.SMALL_BATCH_BYTES
         )
-        if many and not self.change_feed and not self.source.mask:
+        if is_large and not self.change_feed and not self.source.mask:
             return self._read_by_engine(spark, chunks)
         table = self._open_table()
         tables = list[pa.Table]()
@@ -287,13 +276,11 @@ class DeltaConnector:
                 rows = self._read_changes(table, version)
             else:
                 rows = self._read_added(table, version, is_whole=is_whole)
-            tables.append(
-                rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
-                .append_column("position", pa.array(range(len(rows)), pa.int64()))
-                .append_column(
-                    "read_from", pa.array([f"{version}#{n}" for n in range(len(rows))], pa.string())
-                )
-            )
+            origins = [f"{version}#{row}" for row in range(len(rows))]
+            rows = rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
+            rows = rows.append_column("position", pa.array(range(len(rows)), pa.int64()))
+            rows = rows.append_column("read_from", pa.array(origins, pa.string()))
+            tables.append(rows)
         read = pa.concat_tables(tables)
         if self.source.mask:
             return read
@@ -306,7 +293,7 @@ class DeltaConnector:
             return None
         path = (error.getMessageParameters() or {}).get("path", self.path)
         return DataError(
-            f"{self._table_name} has a file that the engine can't read, "
+            f"{self._checks.table_name} has a file that the engine can't read, "
             f"'{path.removeprefix('file://')}'. Make sure that the engine sees the table under the "
             "same path. If VACUUM has just deleted the file, the next ingest reports its version."
         )
@@ -320,9 +307,8 @@ class DeltaConnector:
             is_whole = "whole" in position
             version = position["version"]
             commit = self._contributed_commit(table, version, is_whole=is_whole)
-            pieces += [
-                ChunkFile(file, number, version, commit.committed_at) for file in commit.files
-            ]
+            for file in commit.files:
+                pieces.append(ChunkFile(file, number, version, commit.committed_at))
         rows = read_frame(spark, table, pieces, self.source.record_fields)
         change_columns = {
             CHANGE_TYPE: F.lit("insert"),
@@ -330,23 +316,17 @@ class DeltaConnector:
             "_commit_timestamp": F.col(COMMITTED_AT),
         }
         if self.time_zone is not None:
-            local_times = (
-                (local_column, F.col(f"`{local_column}`").cast("timestamp"))
-                for local_column in self._local_columns(table)
-            )
-            rows = rows.withColumns(
-                {
-                    local_column: F.to_utc_timestamp(instant, self.time_zone)
-                    for local_column, instant in local_times
-                }
-            )
+            for local_column in self._checks.find_local_columns(table):
+                local_time = F.col(f"`{local_column}`").cast("timestamp")
+                instant = F.to_utc_timestamp(local_time, self.time_zone)
+                rows = rows.withColumn(local_column, instant)
+        columns = list[Column]()
+        fields = self.source.record_fields
+        for column, field in zip(self.source.record_columns, fields, strict=True):
+            values = change_columns.get(column, F.col(f"`{field}`"))
+            columns.append(values.alias(column))
         return rows.select(
-            *(
-                change_columns.get(column, F.col(f"`{field}`")).alias(column)
-                for column, field in zip(
-                    self.source.record_columns, self.source.record_fields, strict=True
-                )
-            ),
+            *columns,
             CHUNK,
             F.col(POSITION).alias("position"),
             F.concat_ws("#", VERSION, POSITION).alias("read_from"),
@@ -386,7 +366,7 @@ class DeltaConnector:
         if commit is None:
             raise self._lost_error([version], table.version())
         try:
-            self._check_feed(version)
+            self._checks.check_feed(version)
             rows = read_changes(table, version, commit, self.source.record_fields)
         except DeltaError as error:
             # The transaction log no longer reaches back to this version, or to the previous one.
@@ -398,43 +378,41 @@ class DeltaConnector:
         rows = self._source_columns(rows, constants)
         # The rows are sorted, so that every read returns the same order. They are sorted after they
         # are protected, so that the order does not reveal protected values.
-        plain = [f.name for f in rows.schema if not pa.types.is_nested(f.type)]
-        return rows.sort_by([(name, "ascending") for name in plain])
-
-    def _check_feed(self, version: int) -> None:
-        """Raise a DataError if the change data feed was not enabled as of a version."""
-        if DeltaTable(self.path, version).metadata().configuration.get(_FEED) != "true":
-            raise DataError(
-                f"{self._table_name} has no change data feed for version {version}, because the "
-                "feed was enabled later. Set `start` to the version that enabled it, which "
-                f"DESCRIBE HISTORY shows{_NEW_NAME}. The ingest then reads the whole table as of "
-                "that version first."
-            )
+        sort_keys = [
+            (column.name, "ascending")
+            for column in rows.schema
+            if not pa.types.is_nested(column.type)
+        ]
+        return rows.sort_by(sort_keys)
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
-        columns = {
-            name: pa.repeat(constants[name], len(rows)) if name in constants else rows[field]
-            for name, field in zip(
-                self.source.record_columns, self.source.record_fields, strict=True
-            )
-        }
+        columns = dict[str, Any]()
+        fields = self.source.record_fields
+        for name, field in zip(self.source.record_columns, fields, strict=True):
+            if name in constants:
+                columns[name] = pa.repeat(constants[name], len(rows))
+            else:
+                columns[name] = rows[field]
         if self.time_zone is not None:
-            zone = zone_of(self.time_zone, self._table_name)
-            columns |= {
-                name: in_utc(columns[name], zone)
-                for name, kind in self.source.record_columns.items()
-                if simple_type(kind) == "timestamp" and _is_local(columns[name].type)
-            }
+            zone = zone_of(self.time_zone, self._checks.table_name)
+            for name, kind in self.source.record_columns.items():
+                if simple_type(kind) == "timestamp" and _is_local(columns[name].type):
+                    columns[name] = in_utc(columns[name], zone)
+        for name, column in columns.items():
+            if _is_instant(column.type):
+                columns[name] = column.cast(INSTANT)
         rows_read = pa.table(columns)
-        instants = [pa.field(f.name, INSTANT) if _is_instant(f) else f for f in rows_read.schema]
-        rows_read = rows_read.cast(pa.schema(instants))
         if self.source.mask:
             return pa.table(mask_columns(rows_read, self.source))
         return rows_read
 
     def _read_version(self, version: int, *, is_whole: bool) -> Commit | None:
-        changed = VersionPart.CHANGES if self.change_feed else VersionPart.ADDED
-        return read_commit(self.path, version, VersionPart.WHOLE if is_whole else changed)
+        part = VersionPart.ADDED
+        if is_whole:
+            part = VersionPart.WHOLE
+        elif self.change_feed:
+            part = VersionPart.CHANGES
+        return read_commit(self.path, version, part)
 
     def _has_version(self, position: dict[str, Any], head: int) -> bool:
         """Return whether the table still has the version that was read last.
@@ -460,9 +438,9 @@ class DeltaConnector:
             ) from None
         except DeltaError as error:
             raise DataError(
-                f"{self._table_name} can't be read: {summarize_error(error)}. If the cause is a "
-                "catalog that manages its commits, or an unsupported feature, read a plain copy "
-                "(CREATE TABLE … AS SELECT)."
+                f"{self._checks.table_name} can't be read: {summarize_error(error)}. If the cause "
+                "is a catalog that manages its commits, or an unsupported feature, read a plain "
+                "copy (CREATE TABLE … AS SELECT)."
             ) from error
 
     def _check_not_recreated(self, chunks: Sequence[Chunk]) -> None:
@@ -474,84 +452,9 @@ class DeltaConnector:
         current_id = str(self._open_table().metadata().id)
         if any(json.loads(chunk.position)["table"] != current_id for chunk in chunks):
             raise DataError(
-                f"{self._table_name} was recreated under its path while it was read. Start the "
-                "ingest again: it reports what is lost."
+                f"{self._checks.table_name} was recreated under its path while it was read. Start "
+                "the ingest again: it reports what is lost."
             )
-
-    def _check_table(self, table: DeltaTable) -> None:
-        """Raise an error if the table does not fit the source or this connector.
-
-        Raises:
-            DataError: the table has column mapping, has deletion vectors although `start` is not 0,
-                or lacks the change data feed that `change_feed` requires.
-            DefinitionError: a column of the source is missing or has another type, `time_zone` is
-                needed but not set, or a column that partitions the table can't be read.
-        """
-        settings = table.metadata().configuration
-        if settings.get("delta.columnMapping.mode", "none") != "none":
-            raise DataError(
-                f"{self._table_name} uses column mapping, which this connector does not support: "
-                "its files have other column names. Read a copy without column mapping (CREATE "
-                "TABLE … AS SELECT)."
-            )
-        if self.start and "deletionVectors" in (table.protocol().reader_features or []):
-            raise DataError(
-                f"{self._table_name} uses deletion vectors, so it can't be read as of version "
-                f"{self.start}: set `start` to 0, or read a copy without deletion vectors "
-                "(CREATE TABLE … AS SELECT)."
-            )
-        if self.change_feed and settings.get(_FEED) != "true":
-            raise DataError(
-                f"{self._table_name} has no change data feed: enable it with ALTER TABLE … SET "
-                f"TBLPROPERTIES ({_FEED} = true). If the source has no arrivals yet, set `start` "
-                "to the version that this creates."
-            )
-        self._check_partitions(table)
-        types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
-        types |= {n: k.lower() for n, k in CHANGE.items()} if self.change_feed else {}
-        for name, kind in self.source.record_fields.items():
-            if simple_type(kind) == "timestamp" and types.get(name) == _LOCAL:
-                if self.time_zone is None:
-                    raise DefinitionError(
-                        f"Delta table '{self.path}' has the column '{name}' of source "
-                        f"'{self.source.name}' as {_LOCAL}, which has no time zone: set the "
-                        "connector's time_zone to 'UTC', or to the zone of its values."
-                    )
-                continue
-            if types.get(name) != simple_type(kind):
-                difference = f"has it as {types[name]}" if name in types else "has no such column"
-                raise DefinitionError(
-                    f"Source '{self.source.name}' declares the column '{name}' as {kind}, but "
-                    f"Delta table '{self.path}' {difference}; its columns are "
-                    f"{', '.join(f'{n} {k}' for n, k in types.items())}."
-                )
-
-    def _check_partitions(self, table: DeltaTable) -> None:
-        """Raise a DefinitionError if a column that partitions the table is protected, or BINARY."""
-        partition_columns = table.metadata().partition_columns
-        if masked := [
-            name
-            for name in map(self.source.field_of, self.source.mask)
-            if name in partition_columns
-        ]:
-            raise DefinitionError(
-                f"{self._table_name} is partitioned by the protected column '{masked[0]}'. The "
-                "names of its files contain that column's values, and error messages contain these "
-                "names: read a copy that is not partitioned by it."
-            )
-        for name, kind in self.source.record_fields.items():
-            if name in partition_columns and simple_type(kind) == "binary":
-                raise DefinitionError(
-                    f"{self._table_name} is partitioned by the BINARY column '{name}'. Programs "
-                    "differ in how they write such values to the transaction log, so they can't be "
-                    "read reliably: read a copy that is not partitioned by this column."
-                )
-
-    def _local_columns(self, table: DeltaTable) -> list[str]:
-        """Return the TIMESTAMP fields of the source that the table stores as `timestamp_ntz`."""
-        types = {f.name: f.dataType.simpleString() for f in spark_schema(table.schema()).fields}
-        fields = self.source.record_fields.items()
-        return [n for n, k in fields if simple_type(k) == "timestamp" and types.get(n) == _LOCAL]
 
     def _update_error(self, version: int) -> DataError:
         return DataError(
@@ -561,30 +464,36 @@ class DeltaConnector:
         )
 
     def _lost_error(self, versions: Sequence[int], head: int) -> DataError:
-        last = versions[-1]
-        later = next(
-            (v for v in range(last + 1, head + 1) if self._read_version(v, is_whole=True)), None
-        )
-        if later is None:
-            begin = ""
-        else:
-            begin = (
-                f" To read the whole table as of version {later} instead, set `start` to {later}"
-                f"{_NEW_NAME}."
-            )
+        restart = ""
+        for later in range(versions[-1] + 1, head + 1):
+            if self._read_version(later, is_whole=True) is not None:
+                restart = (
+                    f" To read the whole table as of version {later} instead, set `start` to "
+                    f"{later}{NEW_NAME}."
+                )
+                break
         return DataError(
-            f"{self._table_name} no longer has {_name_versions(versions)}: VACUUM or the log "
-            "retention deleted them. To continue without their rows, pass "
-            f"--allow-data-loss.{begin}"
+            f"{self._checks.table_name} no longer has {_name_versions(versions)}: VACUUM or the "
+            "log retention deleted them. To continue without their rows, pass "
+            f"--allow-data-loss.{restart}"
         )
 
     @cached_property
     def _acceptance(self) -> Acceptance:
         return Acceptance(is_accepted=self.accept_loss)
 
-    @property
-    def _table_name(self) -> str:
-        return f"Delta table '{self.path}' of source '{self.source.name}'"
+    @cached_property
+    def _checks(self) -> TableChecks:
+        return TableChecks(self.source, self.path, self.start, self.change_feed, self.time_zone)
+
+
+def _find_last_position(timeline: Sequence[Arrival]) -> dict[str, Any] | None:
+    """Return the newest position that a Delta connector has written; None if there is none."""
+    for arrival in reversed(timeline):
+        position = parse_with_text(arrival.position, "table")
+        if position is not None:
+            return position
+    return None
 
 
 def _name_versions(versions: Sequence[int]) -> str:
@@ -603,5 +512,5 @@ def _is_local(kind: pa.DataType) -> bool:
     return pa.types.is_timestamp(kind) and kind.tz is None
 
 
-def _is_instant(field: pa.Field) -> bool:
-    return pa.types.is_timestamp(field.type) and field.type.tz is not None
+def _is_instant(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None

@@ -6,6 +6,7 @@ files and reads them.
 
 import json
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -73,13 +74,13 @@ class ChunkFile(NamedTuple):
 
     Args:
         chunk: the index of the chunk.
-        at: the commit time of the version, in microseconds.
+        committed_at: the commit time of the version, in microseconds.
     """
 
     file: File
     chunk: int
     version: int
-    at: int
+    committed_at: int
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Commit:
     """The commit time and the files of a version.
 
     Args:
-        at: the commit time, in microseconds.
+        committed_at: the commit time, in microseconds.
         files: the files with new data, or all files of the table as of the version.
         changes: true if the version updated or deleted rows.
         removed: the files that the version removed.
@@ -99,6 +100,16 @@ class Commit:
     changes: bool
     removed: Sequence[File] = ()
     feed: Sequence[File] = ()
+
+    @property
+    def bytes(self) -> int:
+        """The size of the files."""
+        return sum(file.size for file in self.files)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in the files."""
+        return sum(file.rows for file in self.files)
 
 
 def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
@@ -118,28 +129,38 @@ def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
             actions = [json.loads(line) for line in log.read().splitlines() if line.strip()]
     except FileNotFoundError:
         return None
-    adds, removes = (
-        [a[kind] for a in actions if kind in a and a[kind].get("dataChange")]
-        for kind in ("add", "remove")
-    )
-    feed = [_to_file(path, action["cdc"]) for action in actions if "cdc" in action]
-    files, removed = ([_to_file(path, entry) for entry in group] for group in (adds, removes))
+    files = _list_action_files(path, actions, "add")
+    removed = _list_action_files(path, actions, "remove")
+    feed = _list_action_files(path, actions, "cdc")
     changes = bool(removed) or any(file.marked for file in files)
-    needed = [file.path for file in files]
+    needed_files = files
     if part is VersionPart.WHOLE:
         try:
             files = _list_files(DeltaTable(path, version))
         except DeltaError:
             return None
-        needed = [file.path for file in files]
+        needed_files = files
     elif part is VersionPart.CHANGES:
-        needed = [file.path for file in feed or [*files, *removed]]
+        needed_files = feed or [*files, *removed]
     elif changes:
-        needed = []
-    infos = system.get_file_info([f"{root}/{path}" for path in needed])
+        needed_files = []
+    infos = system.get_file_info([f"{root}/{needed.path}" for needed in needed_files])
     if any(info.type == pafs.FileType.NotFound for info in infos):
         return None
-    return Commit(_commit_time(actions, system.get_file_info(file)), files, changes, removed, feed)
+    committed_at = _commit_time(actions, system.get_file_info(file))
+    return Commit(committed_at, files, changes, removed, feed)
+
+
+def _list_action_files(path: str, actions: Sequence[dict[str, Any]], kind: str) -> list[File]:
+    """Return the files of one kind of action in a log entry.
+
+    An added or removed file without new data, as a compaction writes it, is left out.
+    """
+    files = list[File]()
+    for action in actions:
+        if kind in action and (kind == "cdc" or action[kind].get("dataChange")):
+            files.append(_to_file(path, action[kind]))
+    return files
 
 
 def _commit_time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
@@ -148,11 +169,11 @@ def _commit_time(actions: Sequence[dict[str, Any]], file: pafs.FileInfo) -> int:
     This is the in-commit timestamp if the table has in-commit timestamps, else the modification
     time of the commit's file. `commitInfo` and all of its fields are optional.
     """
-    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
-    in_commit = next((i["inCommitTimestamp"] for i in infos if "inCommitTimestamp" in i), None)
-    if in_commit is None:
-        return file.mtime_ns // 1000
-    return in_commit * 1000
+    for action in actions:
+        in_commit_millis = action.get("commitInfo", {}).get("inCommitTimestamp")
+        if in_commit_millis is not None:
+            return in_commit_millis * 1000
+    return file.mtime_ns // 1000
 
 
 def read_rows(table: DeltaTable, files: Sequence[File], columns: Collection[str]) -> pa.Table:
@@ -220,7 +241,8 @@ def _read_files(
                 "next ingest reports which versions are lost.",
                 retriable=True,
             ) from None
-        read = read.filter(masks[file.path]) if file.path in masks else read
+        if file.path in masks:
+            read = read.filter(masks[file.path])
         for name in partition_columns:
             value = _partition_value(file.values[name], schema.field(name).type)
             read = read.append_column(name, pa.repeat(value, len(read)))
@@ -241,17 +263,16 @@ def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[s
     if not marked:
         return {}
     vectors = pa.table(DeltaTable(table.table_uri, version).deletion_vectors()).to_pylist()
-    masks = {_decode_path(vector["filepath"]): vector["selection_vector"] for vector in vectors}
-    return {
-        path: pa.array(
-            next(
-                v
-                for stored_path, v in masks.items()
-                if stored_path.endswith(f"/{_decode_path(path)}")
-            )
-        )
-        for path in marked
-    }
+    selections = dict[str, Any]()
+    for vector in vectors:
+        selections[_decode_path(vector["filepath"])] = vector["selection_vector"]
+    masks = dict[str, pa.Array]()
+    for path in marked:
+        # The table lists absolute paths, and the log relative ones.
+        ending = f"/{_decode_path(path)}"
+        stored_path = next(stored for stored in selections if stored.endswith(ending))
+        masks[path] = pa.array(selections[stored_path])
+    return masks
 
 
 def _relative_path(table: str, path: str) -> str:
@@ -280,13 +301,14 @@ def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
         rows: inserts and deletes, with all columns of the table.
         kind: the column that distinguishes inserts from deletes.
     """
-    named = {
-        name: pa.array(map(repr, rows[name].to_pylist()), pa.string())
-        if pa.types.is_nested(rows[name].type)
-        else rows[name]
-        for name in rows.column_names
-        if name != kind
-    }
+    named = dict[str, Any]()
+    for name in rows.column_names:
+        if name == kind:
+            continue
+        named[name] = rows[name]
+        # Arrow can't group by nested values.
+        if pa.types.is_nested(rows[name].type):
+            named[name] = pa.array(map(repr, rows[name].to_pylist()), pa.string())
     inserted = [change_kind == "insert" for change_kind in rows[kind].to_pylist()]
     numbered = pa.table(named | {_ROW: pa.array(range(len(rows)), pa.int64())})
     alike = numbered.group_by([*named]).aggregate([(_ROW, "list")])[f"{_ROW}_list"]
@@ -294,8 +316,9 @@ def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
     for numbers in alike.to_pylist():
         added = [n for n in numbers if inserted[n]]
         removed = [n for n in numbers if not inserted[n]]
-        for pair in zip(added, removed, strict=False):
-            stays[pair[0]] = stays[pair[1]] = False
+        for added_row, removed_row in zip(added, removed, strict=False):
+            stays[added_row] = False
+            stays[removed_row] = False
     return rows.filter(pa.array(stays, pa.bool_()))
 
 
@@ -312,17 +335,23 @@ def read_frame(
     schema = spark_schema(_arrow_schema(table, columns))
     partition_columns = [name for name in table.metadata().partition_columns if name in columns]
     system, root = file_system(table.table_uri)
-    folder = root if isinstance(system, pafs.LocalFileSystem) else table.table_uri.rstrip("/")
-    values_ = list[tuple[Any, ...]]()
-    firsts = dict[int, int]()
+    folder = table.table_uri.rstrip("/")
+    if isinstance(system, pafs.LocalFileSystem):
+        folder = root
+    file_rows = list[tuple[Any, ...]]()
+    row_counts = Counter[int]()
+    paths = dict[str, None]()
     for piece in pieces:
-        chunk, path, first = piece.chunk, piece.file.path, firsts.get(piece.chunk, 0)
-        firsts[chunk] = first + pq.read_metadata(f"{root}/{path}", filesystem=system).num_rows
+        path = piece.file.path
+        paths[_escape_wildcards(f"{folder}/{path}")] = None
         values = [piece.file.values[name] for name in partition_columns]
-        values_.append((path, chunk, first, piece.version, piece.at, *values))
+        first_row = row_counts[piece.chunk]
+        file_row = (path, piece.chunk, first_row, piece.version, piece.committed_at, *values)
+        file_rows.append(file_row)
+        metadata = pq.read_metadata(f"{root}/{path}", filesystem=system)
+        row_counts[piece.chunk] += metadata.num_rows
     names = [f"`{_VALUE}{name}` STRING" for name in partition_columns]
-    listed = spark.createDataFrame(values_, ", ".join([_LISTED, *names]))
-    paths = dict.fromkeys(_escape_wildcards(f"{folder}/{piece.file.path}") for piece in pieces)
+    listed = spark.createDataFrame(file_rows, ", ".join([_LISTED, *names]))
     stored = StructType([field for field in schema if field.name not in partition_columns])
     # The engine returns a URI: its path is percent-encoded, but a plus is not an encoded space.
     rows = spark.read.schema(stored).parquet(*paths)
@@ -332,13 +361,14 @@ def read_frame(
     rows = rows.withColumns({_PATH: below, _ROW: origin["row_index"]})
     rows = rows.join(F.broadcast(listed), _PATH, "left")
     lost = F.raise_error(F.concat(F.lit("The engine reports an unknown path, "), _PATH))
+    declared_columns = list[Column]()
+    for field in schema:
+        column = F.col(f"`{field.name}`")
+        if field.name in partition_columns:
+            column = F.col(f"`{_VALUE}{field.name}`").cast(field.dataType).alias(field.name)
+        declared_columns.append(column)
     return rows.select(
-        *(
-            F.col(f"`{_VALUE}{f.name}`").cast(f.dataType).alias(f.name)
-            if f.name in partition_columns
-            else F.col(f"`{f.name}`")
-            for f in schema
-        ),
+        *declared_columns,
         F.coalesce(F.col(CHUNK), lost).alias(CHUNK),
         (F.col(_FIRST) + F.col(_ROW)).alias(POSITION),
         VERSION,
@@ -358,23 +388,24 @@ def _escape_wildcards(path: str) -> str:
 
 def _to_file(table: str, add: dict[str, Any]) -> File:
     rows = json.loads(add.get("stats") or "{}").get("numRecords", 0)
-    values = {name: value or None for name, value in (add.get("partitionValues") or {}).items()}
+    stored_values = add.get("partitionValues") or {}
+    values = {name: value or None for name, value in stored_values.items()}
     marked = add.get("deletionVector") is not None
     return File(_relative_path(table, add["path"]), values, add.get("size") or 0, rows, marked)
 
 
 def _list_files(table: DeltaTable) -> list[File]:
     partition_columns = table.metadata().partition_columns
-    files = statistics.list_files(table)
-    return [
-        File(
-            _relative_path(table.table_uri, add["path"]),
-            {name: _partition_text(add[f"partition.{name}"]) for name in partition_columns},
-            add["size_bytes"],
-            add.get("num_records") or 0,
-        )
-        for add in sorted(files, key=lambda add: (add["modification_time"], add["path"]))
-    ]
+    files = list(statistics.list_files(table))
+    files.sort(key=lambda entry: (entry["modification_time"], entry["path"]))
+    listed = list[File]()
+    for entry in files:
+        path = _relative_path(table.table_uri, entry["path"])
+        values = dict[str, str | None]()
+        for name in partition_columns:
+            values[name] = _partition_text(entry[f"partition.{name}"])
+        listed.append(File(path, values, entry["size_bytes"], entry.get("num_records") or 0))
+    return listed
 
 
 def _partition_text(value: object) -> str | None:

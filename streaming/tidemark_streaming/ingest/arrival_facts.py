@@ -1,9 +1,11 @@
 """Summarize the rows of arrivals, refuse unusable arrivals, and advance the watermark."""
 
 import json
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -24,7 +26,8 @@ from tidemark.store.rows import Rows, column_names, to_frame
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.connector import BYTES, CHUNK, Chunk
 
-_AHEAD, _CLOCK = name_helper("ahead"), name_helper("clock")
+_AHEAD = name_helper("ahead")
+_CLOCK = name_helper("clock")
 
 _PER_PART = [
     ([], "count_all"),
@@ -110,45 +113,78 @@ def _in_memory(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[
         latest = pa.array([c.arrived_at + skew for c in chunks], pa.int64())
         ahead = pc.greater(times, latest.take(rows[CHUNK]))
         times = pc.if_else(ahead, None, times)
-    sizes = rows[BYTES] if BYTES in rows.column_names else pa.nulls(len(rows), pa.int64())
-    part = (
-        pa.nulls(len(rows), pa.string())
-        if partition_column is None
-        else rows[partition_column].cast(pa.string())
+    part = pa.nulls(len(rows), pa.string())
+    if partition_column is not None:
+        part = rows[partition_column].cast(pa.string())
+    columns = {
+        "chunk": rows[CHUNK],
+        "part": part,
+        "bytes": _row_sizes(rows),
+        "time": times,
+        "ahead": ahead,
+    }
+    parts = pa.table(columns).group_by(["chunk", "part"]).aggregate(_PER_PART)
+    parts_by_chunk = defaultdict[int, list[dict[str, Any]]](list)
+    for part_facts in parts.to_pylist():
+        parts_by_chunk[part_facts["chunk"]].append(part_facts)
+    has_parts = partition_column is not None
+    return {
+        number: _sum_parts(chunk_parts, has_parts=has_parts)
+        for number, chunk_parts in parts_by_chunk.items()
+    }
+
+
+def _row_sizes(rows: pa.Table) -> Any:  # noqa: ANN401 (an array)
+    """Return the size of each row in bytes; null if the connector does not know it."""
+    if BYTES in rows.column_names:
+        return rows[BYTES]
+    return pa.nulls(len(rows), pa.int64())
+
+
+def _sum_parts(parts: Sequence[Mapping[str, Any]], *, has_parts: bool) -> Facts:
+    """Return the summary of a chunk from those of its partitions.
+
+    Args:
+        parts: the results of `_PER_PART`, with the value of the partition as `part`.
+        has_parts: true if the watermark has a partition column.
+    """
+    rows = 0
+    size = 0
+    future_timestamps = 0
+    oldest: int | None = None
+    newest: int | None = None
+    observed_parts = list[tuple[str | None, str]]()
+    for part_facts in parts:
+        rows += part_facts["count_all"]
+        size += part_facts["bytes_sum"] or 0
+        future_timestamps += part_facts["ahead_sum"] or 0
+        if part_facts["time_max"] is None:
+            continue
+        observed_parts.append((part_facts["part"], str(part_facts["time_max"])))
+        if oldest is None or part_facts["time_min"] < oldest:
+            oldest = part_facts["time_min"]
+        if newest is None or part_facts["time_max"] > newest:
+            newest = part_facts["time_max"]
+    observed: str | None = None
+    if has_parts:
+        observed = json.dumps(observed_parts)
+    elif newest is not None:
+        observed = str(newest)
+    return Facts(
+        rows=rows,
+        bytes=size,
+        min_event_time=oldest,
+        max_event_time=newest,
+        observed=observed,
+        future_timestamps=future_timestamps,
     )
-    table = pa.table(
-        {"chunk": rows[CHUNK], "part": part, "bytes": sizes, "time": times, "ahead": ahead}
-    )
-    parts = table.group_by(["chunk", "part"]).aggregate(_PER_PART).to_pylist()
-    by_chunk = dict[int, Facts]()
-    for n in {part_facts["chunk"] for part_facts in parts}:
-        chunk_parts = [part_facts for part_facts in parts if part_facts["chunk"] == n]
-        newest = [
-            (part_facts["part"], part_facts["time_max"])
-            for part_facts in chunk_parts
-            if part_facts["time_max"] is not None
-        ]
-        oldest = [part_facts["time_min"] for part_facts in chunk_parts]
-        observed = json.dumps([(part, str(time)) for part, time in newest])
-        if partition_column is None:
-            observed = str(newest[0][1]) if newest else None
-        by_chunk[n] = Facts(
-            rows=sum(part_facts["count_all"] for part_facts in chunk_parts),
-            bytes=sum(part_facts["bytes_sum"] or 0 for part_facts in chunk_parts),
-            min_event_time=min((time for time in oldest if time is not None), default=None),
-            max_event_time=max((time for _, time in newest), default=None),
-            observed=observed,
-            future_timestamps=sum(part_facts["ahead_sum"] or 0 for part_facts in chunk_parts),
-        )
-    return by_chunk
 
 
 def _with_dead_letters(source: Source, rows: pa.Table, chunks: Sequence[Chunk]) -> dict[int, Facts]:
     dead = rows.filter(pc.is_valid(rows[DEAD]))
     by_chunk = _in_memory(source, rows.filter(pc.is_null(rows[DEAD])), chunks)
     reason = pc.struct_field(dead[DEAD], "reason")
-    sizes = dead[BYTES] if BYTES in dead.column_names else pa.nulls(len(dead), pa.int64())
-    table = pa.table({"chunk": dead[CHUNK], "bytes": sizes, "reason": reason})
+    table = pa.table({"chunk": dead[CHUNK], "bytes": _row_sizes(dead), "reason": reason})
     summaries = table.group_by("chunk").aggregate(
         [([], "count_all"), ("bytes", "sum"), ("reason", "min"), ("reason", "max")]
     )
@@ -180,15 +216,18 @@ def _by_engine(
     rows = rows.select("*", ahead.alias(_AHEAD))
     rows = rows.withColumn(source.event_time, source.valid_event_time(clock))
     micros = F.unix_micros(event_time)
-    parts = (
-        []
-        if partition_column is None
-        else [F.col(f"`{partition_column}`").cast("string").alias("part")]
-    )
-    reason = F.col(f"{DEAD}.reason") if DEAD in columns else F.lit(None).cast("string")
-    facts = rows.groupBy(F.col(CHUNK).alias("chunk"), is_dead(columns).alias("dead"), *parts).agg(
+    group_columns = [F.col(CHUNK).alias("chunk"), is_dead(columns).alias("dead")]
+    if partition_column is not None:
+        group_columns.append(F.col(f"`{partition_column}`").cast("string").alias("part"))
+    reason = F.lit(None).cast("string")
+    if DEAD in columns:
+        reason = F.col(f"{DEAD}.reason")
+    size = F.lit(0)
+    if BYTES in columns:
+        size = F.col(BYTES)
+    facts = rows.groupBy(*group_columns).agg(
         F.count("*").alias("rows"),
-        F.coalesce(F.sum(BYTES if BYTES in columns else F.lit(0)), F.lit(0)).alias("bytes"),
+        F.coalesce(F.sum(size), F.lit(0)).alias("bytes"),
         F.min(micros).alias("oldest"),
         F.max(micros).alias("newest"),
         source.watermark.observe(event_time).alias("observed"),
@@ -221,20 +260,31 @@ def _by_engine(
             f"The watermark of source '{source.name}' ({source.watermark}) can't be computed: "
             f"{summarize_error(error)}. Correct its expression."
         ) from None
-    summaries = {
-        row[0]: Facts(row[2], 0, *row[3:7], unreadable_marks=row[7], future_timestamps=row[10])
-        for row in collected
-        if not row[1]
-    }
-    for chunk, _, count, size, *_, least, most, _ in (row for row in collected if row[1]):
-        fits = summaries.get(chunk, Facts())
-        summaries[chunk] = replace(
-            fits,
-            dead_letters=count,
-            bytes=fits.bytes + size,
-            reason=least,
-            has_several_reasons=least != most,
+    summaries = dict[int, Facts]()
+    for row in collected:
+        chunk, is_letter, count, size, oldest, newest, observed, unreadable, least, most, future = (
+            row
         )
+        fits = summaries.get(chunk, Facts())
+        if is_letter:
+            summaries[chunk] = replace(
+                fits,
+                dead_letters=count,
+                bytes=fits.bytes + size,
+                reason=least,
+                has_several_reasons=least != most,
+            )
+        else:
+            summaries[chunk] = replace(
+                fits,
+                rows=count,
+                bytes=fits.bytes + size,
+                min_event_time=oldest,
+                max_event_time=newest,
+                observed=observed,
+                unreadable_marks=unreadable,
+                future_timestamps=future,
+            )
     return summaries
 
 
@@ -257,12 +307,24 @@ def to_arrivals(
     arrivals: list[Arrival] = []
     for index, chunk in enumerate(chunks):
         chunk_facts = facts.get(index, Facts())
-        before = None if newest_arrival is None else newest_arrival.after
-        state = None if newest_arrival is None else newest_arrival.watermark_state
+        number = 0
+        before = None
+        state = None
+        follows = ""
+        if newest_arrival is not None:
+            number = newest_arrival.arrival + 1
+            before = newest_arrival.after
+            state = newest_arrival.watermark_state
+            follows = newest_arrival.arrival_id
         observed = chunk_facts.observed
         if chunk.waiting and source.watermark.by_silence:
-            pairs = [*json.loads(observed or "[]"), *((part, None) for part in chunk.waiting)]
+            pairs = json.loads(observed or "[]")
+            for part in chunk.waiting:
+                pairs.append((part, None))
             observed = json.dumps(pairs)
+        undeclared = None
+        if chunk_facts.undeclared:
+            undeclared = json.dumps(chunk_facts.undeclared)
         after, state = source.watermark.advance(
             state, before, observed, chunk.arrived_at, chunk.watermark
         )
@@ -270,7 +332,7 @@ def to_arrivals(
         if chunk.silent_since is not None:
             after = after_heartbeat(source.watermark, after, chunk.arrived_at, chunk.silent_since)
         newest_arrival = Arrival(
-            arrival=0 if newest_arrival is None else newest_arrival.arrival + 1,
+            arrival=number,
             arrived_at=chunk.arrived_at,
             before=before,
             after=INFINITY if chunk.end else after,
@@ -284,10 +346,10 @@ def to_arrivals(
             dead_letters=chunk_facts.dead_letters,
             schema_version=schema_version,
             unreadable_marks=chunk_facts.unreadable_marks,
-            undeclared=json.dumps(chunk_facts.undeclared) if chunk_facts.undeclared else None,
+            undeclared=undeclared,
             future_timestamps=chunk_facts.future_timestamps,
             silent_since=silent_since,
-            follows="" if newest_arrival is None else newest_arrival.arrival_id,
+            follows=follows,
         )
         arrivals.append(newest_arrival)
     return arrivals
@@ -301,19 +363,13 @@ def _silence_begins(
     The heartbeat of a base can bring rows of a derived source, such as rows without a partner. The
     derived source is not silent then: its silence begins after its newest other arrival.
     """
-    if (
-        chunk.silent_since is None
-        or newest_arrival is None
-        or not isinstance(source, DerivedSource)
-    ):
-        return None if chunk_facts.rows > 0 else chunk.silent_since
-    if chunk_facts.rows > 0:
+    if chunk_facts.rows > 0 or chunk.silent_since is None:
         return None
-    newest_data = (
-        newest_arrival.arrived_at
-        if newest_arrival.silent_since is None
-        else newest_arrival.silent_since
-    )
+    if newest_arrival is None or not isinstance(source, DerivedSource):
+        return chunk.silent_since
+    newest_data = newest_arrival.silent_since
+    if newest_data is None:
+        newest_data = newest_arrival.arrived_at
     return latest_watermark([chunk.silent_since, newest_data])
 
 

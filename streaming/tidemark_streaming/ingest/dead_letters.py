@@ -57,27 +57,26 @@ def read_dead_letters(
     letters = letters.filter(ds.field("arrival") <= newest)
     letters = letters.sort_by([("arrival", "ascending"), ("position", "ascending")])
     marks = find_reprocessed(timeline)
-    replaying_arrivals = pa.array(
-        [marks.get(letter_place) for letter_place in letter_keys(letters)], pa.int64()
-    )
-    return letters.append_column("replayed_by", replaying_arrivals)
+    replaying_arrivals = [marks.get(key) for key in letter_keys(letters)]
+    return letters.append_column("replayed_by", pa.array(replaying_arrivals, pa.int64()))
 
 
 def letter_keys(letters: pa.Table) -> list[Place]:
     """Return the keys of dead letters: arrival and position."""
-    columns = (letters[name].to_pylist() for name in ("arrival", "position"))
-    return list(zip(*columns, strict=True))
+    arrivals = letters["arrival"].to_pylist()
+    positions = letters["position"].to_pylist()
+    return list(zip(arrivals, positions, strict=True))
 
 
 def find_reprocessed(timeline: Sequence[Arrival]) -> dict[Place, int]:
     """Return the keys of reprocessed dead letters, each with the arrival that reprocessed it."""
     # The first arrival that names a dead letter counts: an arrival without rows may repeat the
     # position of the previous arrival.
-    return {
-        letter_place: arrival.arrival
-        for arrival in reversed(timeline)
-        for letter_place in reprocessed_letters(arrival.position)
-    }
+    reprocessed = dict[Place, int]()
+    for arrival in reversed(timeline):
+        for key in reprocessed_letters(arrival.position):
+            reprocessed[key] = arrival.arrival
+    return reprocessed
 
 
 @dataclass(frozen=True)
@@ -135,16 +134,15 @@ def reprocess_letters(warehouse: Warehouse, connector: Connector, letters: pa.Ta
     refused = dict[Place, str]()
     fit = rows
     if DEAD in rows.column_names:
-        outcomes = zip(letter_keys(rows), rows[DEAD].to_pylist(), strict=True)
-        refused = {
-            letter_place: letter["reason"]
-            for letter_place, letter in outcomes
-            if letter is not None
-        }
+        for key, letter in zip(letter_keys(rows), rows[DEAD].to_pylist(), strict=True):
+            if letter is not None:
+                refused[key] = letter["reason"]
         fit = rows.filter(ds.field(DEAD).is_null()).drop_columns([DEAD])
-    commits = list(ingest(warehouse, _CorrectedLetters(connector.source, fit)))
-    arrivals = tuple(arrival for commit in commits for arrival in commit.arrivals)
-    return Outcome(arrivals, sum(a.rows for a in arrivals), refused)
+    arrivals = list[Arrival]()
+    for commit in ingest(warehouse, _CorrectedLetters(connector.source, fit)):
+        arrivals += commit.arrivals
+    brought = sum(arrival.rows for arrival in arrivals)
+    return Outcome(tuple(arrivals), brought, refused)
 
 
 @dataclass(frozen=True)
@@ -161,32 +159,32 @@ class _CorrectedLetters:
 
     def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         reprocessed = find_reprocessed(timeline)
-        left = [
-            letter_place
-            for letter_place in letter_keys(self.rows)
-            if letter_place not in reprocessed
-        ]
-        clock = max([time.time_ns() // 1000, *(a.arrived_at for a in timeline[-1:])])
-        pieces = [
-            left[n : n + thresholds.SMALL_BATCH_ROWS]
-            for n in range(0, len(left), thresholds.SMALL_BATCH_ROWS)
-        ]
-        return [Chunk(_to_position(piece), clock, rows=len(piece)) for piece in pieces]
+        pending = [key for key in letter_keys(self.rows) if key not in reprocessed]
+        clock = time.time_ns() // 1000
+        if timeline:
+            clock = max(clock, timeline[-1].arrived_at)
+        chunks = list[Chunk]()
+        for start in range(0, len(pending), thresholds.SMALL_BATCH_ROWS):
+            piece = pending[start : start + thresholds.SMALL_BATCH_ROWS]
+            chunks.append(Chunk(_to_position(piece), clock, rows=len(piece)))
+        return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> pa.Table:
-        which = {
-            p: (n, i)
-            for n, c in enumerate(chunks)
-            for i, p in enumerate(reprocessed_letters(c.position))
-        }
-        is_requested = pa.array([letter_place in which for letter_place in letter_keys(self.rows)])
-        rows = self.rows.filter(is_requested)
-        chunk, position = zip(
-            *(which[letter_place] for letter_place in letter_keys(rows)), strict=True
-        )
+        requested = dict[Place, tuple[int, int]]()
+        for number, chunk in enumerate(chunks):
+            for position, key in enumerate(reprocessed_letters(chunk.position)):
+                requested[key] = (number, position)
+        keys = letter_keys(self.rows)
+        rows = self.rows.filter(pa.array([key in requested for key in keys]))
+        chunk_numbers = list[int]()
+        positions = list[int]()
+        for key in letter_keys(rows):
+            number, position = requested[key]
+            chunk_numbers.append(number)
+            positions.append(position)
         rows = rows.drop_columns(["arrival", "position"])
-        rows = rows.append_column(CHUNK, pa.array(chunk, pa.int64()))
-        return rows.append_column("position", pa.array(position, pa.int64()))
+        rows = rows.append_column(CHUNK, pa.array(chunk_numbers, pa.int64()))
+        return rows.append_column("position", pa.array(positions, pa.int64()))
 
 
 def _to_position(letters: Iterable[Place]) -> str:

@@ -48,7 +48,7 @@ class Cluster:
     """
 
     def __init__(self, servers: str, client: Properties, timeout: float = TIMEOUT_SECONDS) -> None:
-        self._patience = timeout
+        self._timeout = timeout
         self._brokers = Brokers(servers, client)
         isolation = str(client.get("isolation.level", READ_COMMITTED)).upper()
         if isolation not in IsolationLevel.__members__:
@@ -70,36 +70,39 @@ class Cluster:
                 whole names.
         """
         existing = self._list_topics()
-        matching = [t for name in names for t in self._matching_topics(name, existing)]
+        matching = list[str]()
+        for name in names:
+            matching += self._matching_topics(name, existing)
         if not matching:
             return {}
         futures = self._admin.describe_topics(
-            TopicCollection(matching), request_timeout=self._patience
+            TopicCollection(matching), request_timeout=self._timeout
         )
-        described = {name: self._await_result(future, name) for name, future in futures.items()}
-        numbers = {name: [p.id for p in topic.partitions] for name, topic in described.items()}
+        ids = dict[str, str]()
+        numbers = dict[str, list[int]]()
+        for name, future in futures.items():
+            description = self._await_result(future, name)
+            ids[name] = str(description.topic_id)
+            numbers[name] = sorted(partition.id for partition in description.partitions)
         first = self._list_offsets(numbers, OFFSET_BEGINNING)
         end = self._list_offsets(numbers, OFFSET_END)
-        return {
-            name: Topic(
-                str(topic.topic_id),
-                {p: (first[name, p], end[name, p]) for p in sorted(numbers[name])},
-            )
-            for name, topic in described.items()
-        }
+        topics = dict[str, Topic]()
+        for name, partitions in numbers.items():
+            ranges = {number: (first[name, number], end[name, number]) for number in partitions}
+            topics[name] = Topic(ids[name], ranges)
+        return topics
 
     def read_topic_ids(self, names: list[str]) -> dict[str, str]:
         """Return the IDs of topics by name, except for topics that do not exist. This is one
         request, which takes a millisecond.
         """
-        futures = self._admin.describe_topics(
-            TopicCollection(names), request_timeout=self._patience
-        )
-        return {
-            name: str(self._await_result(future, name).topic_id)
-            for name, future in futures.items()
-            if _error_code(self._await_failure(future)) != KafkaError.UNKNOWN_TOPIC_OR_PART
-        }
+        futures = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout)
+        ids = dict[str, str]()
+        for name, future in futures.items():
+            code = _error_code(self._await_failure(future))
+            if code != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                ids[name] = str(self._await_result(future, name).topic_id)
+        return ids
 
     def has_topics(self, *names: str) -> bool:
         """Return whether all of the named topics exist."""
@@ -112,7 +115,7 @@ class Cluster:
         missing = [topic for topic in topics if topic.topic not in existing]
         if not missing:
             return
-        futures = self._admin.create_topics(missing, request_timeout=self._patience)
+        futures = self._admin.create_topics(missing, request_timeout=self._timeout)
         for name, future in futures.items():
             error = self._await_failure(future)
             # Another process may have created the topic in the meantime.
@@ -125,7 +128,7 @@ class Cluster:
                 return
             except DataError:
                 # A new topic's partitions have no leader for a moment.
-                if time.monotonic() - begun > self._patience:
+                if time.monotonic() - begun > self._timeout:
                     raise
                 time.sleep(_POLL_SECONDS)
 
@@ -134,10 +137,13 @@ class Cluster:
     ) -> dict[tuple[str, int], int]:
         """Return the offset of each partition's first record at or after an instant in
         microseconds, or the end offset of the partition if all records are earlier."""
-        offsets = self._list_offsets(
-            {n: t.offsets for n, t in topics.items()}, max(instant // 1000, 0)
-        )
-        return {(n, p): o if o >= 0 else topics[n].offsets[p][1] for (n, p), o in offsets.items()}
+        partitions = {name: topic.offsets for name, topic in topics.items()}
+        offsets = self._list_offsets(partitions, max(instant // 1000, 0))
+        for (name, number), offset in offsets.items():
+            # All records of the partition are earlier.
+            if offset < 0:
+                offsets[name, number] = topics[name].offsets[number][1]
+        return offsets
 
     def end_offset(self, name: str, partition: int, isolation: IsolationLevel) -> int:
         """Return the end offset of a partition at an isolation level. Records of open transactions
@@ -160,26 +166,26 @@ class Cluster:
         """
         specs = {OFFSET_BEGINNING: OffsetSpec.earliest(), OFFSET_END: OffsetSpec.latest()}
         spec: Any = specs.get(which) or OffsetSpec.for_timestamp(which)
-        requests = {
-            TopicPartition(t, p): spec for t, numbers in partitions.items() for p in numbers
-        }
+        requests = dict[TopicPartition, Any]()
+        for topic, numbers in partitions.items():
+            for number in numbers:
+                requests[TopicPartition(topic, number)] = spec
         begun = time.monotonic()
         while True:
             futures = self._admin.list_offsets(
                 requests,
                 isolation_level=isolation or self._isolation,
-                request_timeout=self._patience,
+                request_timeout=self._timeout,
             )
-            waits = any(
-                _error_code(self._await_failure(f)) in _LEADERLESS for f in futures.values()
-            )
-            if not waits or time.monotonic() - begun > self._patience:
+            codes = [_error_code(self._await_failure(future)) for future in futures.values()]
+            is_leaderless = any(code in _LEADERLESS for code in codes)
+            if not is_leaderless or time.monotonic() - begun > self._timeout:
                 break
             time.sleep(_POLL_SECONDS)
-        offsets = {
-            (p.topic, p.partition): self._await_result(f, p.topic).offset
-            for p, f in futures.items()
-        }
+        offsets = dict[tuple[str, int], int]()
+        for partition, future in futures.items():
+            answer = self._await_result(future, partition.topic)
+            offsets[partition.topic, partition.partition] = answer.offset
         if OFFSET_INVALID in offsets.values():
             # The client reports a timeout this way, without an error.
             raise self._brokers.unreachable_error(TimeoutError("not all offsets were received"))
@@ -195,7 +201,7 @@ class Cluster:
             except KafkaException as error:
                 # Runs the error callback, which records the errors of the brokers.
                 self._admin.poll(0)
-                late = time.monotonic() - begun > self._patience
+                late = time.monotonic() - begun > self._timeout
                 if late or self._brokers.explain_rejection() is not None:
                     raise self._brokers.unreachable_error(error) from None
             else:
@@ -211,7 +217,7 @@ class Cluster:
         # A topic that this client may not see is missing from the list. Only a request for the
         # topic itself reports the missing permission.
         futures = self._admin.describe_topics(
-            TopicCollection([name]), request_timeout=self._patience
+            TopicCollection([name]), request_timeout=self._timeout
         )
         if _error_code(self._await_failure(futures[name])) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             raise self._brokers.forbidden_error(name)
@@ -223,13 +229,13 @@ class Cluster:
     def _await_failure(self, future: "Future[Any]") -> BaseException | None:
         """Return why a request failed or timed out, or None if it succeeded."""
         try:
-            return future.exception(self._patience + 1)
+            return future.exception(self._timeout + 1)
         except TimeoutError as late:
             return late
 
     def _await_result(self, future: "Future[_T]", topic: str) -> _T:
         try:
-            return future.result(self._patience + 1)
+            return future.result(self._timeout + 1)
         except (KafkaException, TimeoutError) as error:
             if _error_code(error) == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 raise self._brokers.forbidden_error(topic) from None

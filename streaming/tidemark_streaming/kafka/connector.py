@@ -187,12 +187,12 @@ class KafkaConnector:
         recorded = None if latest is None else position.parse_position(latest)
         available = Cluster(self.broker_addresses, self.client, timeout).read_topics(self.topics)
         ranges = self._ranges_to_ingest(recorded, available)
-        waiting = {
-            (name, partition): end - start
-            for name, topic in ranges.items()
-            if name in available
-            for partition, (start, end) in topic.offsets.items()
-        }
+        waiting = dict[tuple[str, int], int]()
+        for name, topic in ranges.items():
+            if name not in available:
+                continue
+            for partition, (start, end) in topic.offsets.items():
+                waiting[name, partition] = end - start
         return Lag(waiting, losses.find_losses(self._configured_topics(recorded), available))
 
     def decode_letters(self, letters: pa.Table) -> pa.Table:
@@ -219,12 +219,13 @@ class KafkaConnector:
         Raises:
             DataError: a topic was recreated.
         """
-        read = {
-            name
-            for name, _, ranges in position.ranges_by_partition(pieces)
-            if ranges[0][0] < ranges[-1][1]
-        }
-        current_ids = self._cluster.read_topic_ids(sorted(read)) if read else {}
+        read_topics = set[str]()
+        for name, _, ranges in position.ranges_by_partition(pieces):
+            if ranges[0][0] < ranges[-1][1]:
+                read_topics.add(name)
+        if not read_topics:
+            return
+        current_ids = self._cluster.read_topic_ids(sorted(read_topics))
         recreated = [name for name, id_ in current_ids.items() if id_ != pieces[0][name].id]
         if recreated:
             raise DataError(
@@ -254,52 +255,51 @@ class KafkaConnector:
                 they begin at the connector's `start`.
             available: for each partition, the offsets from the first to the end offset.
         """
-        begun = self._start_offsets(available) if recorded is None else {}
+        start_offsets: Mapping[tuple[str, int], int] = {}
+        if recorded is None:
+            start_offsets = self._start_offsets(available)
         configured = self._configured_topics(recorded)
         # A topic that is no longer configured keeps its position, because it may be configured
         # again.
-        left = {name: topic for name, topic in (recorded or {}).items() if name not in configured}
-        ranges = dict(position.end_of(left))
+        unconfigured = dict[str, Topic]()
+        for name, topic in (recorded or {}).items():
+            if name not in configured:
+                unconfigured[name] = topic
+        ranges = dict(position.end_of(unconfigured))
         for name, topic in available.items():
-            ingested = (
-                configured[name].offsets
-                if name in configured and configured[name].id == topic.id
-                else {}
-            )
+            ingested: Mapping[int, position.Range] = {}
+            if name in configured and configured[name].id == topic.id:
+                ingested = configured[name].offsets
             offsets = dict[int, position.Range]()
             for partition, (low, end) in topic.offsets.items():
-                start = (
-                    ingested[partition][1]
-                    if partition in ingested
-                    else begun.get((name, partition))
-                )
-                start = low if start is None else start
+                start = start_offsets.get((name, partition), low)
+                if partition in ingested:
+                    start = ingested[partition][1]
                 offsets[partition] = (min(max(start, low), end), end)
             # Kafka never removes partitions. If a partition is missing from a broker's stale
             # metadata, the partition keeps its position.
             for partition in ingested.keys() - offsets.keys():
-                offsets[partition] = (ingested[partition][1], ingested[partition][1])
+                ingested_to = ingested[partition][1]
+                offsets[partition] = (ingested_to, ingested_to)
             ranges[name] = Topic(topic.id, offsets)
         return ranges
 
     def _configured_topics(self, recorded: Position | None) -> Position:
         """Return the topics of a position that are still configured; none if `recorded` is None."""
-        topics = (recorded or {}).items()
-        return {
-            n: topic
-            for n, topic in topics
-            if any(topic_matches(pattern, n) for pattern in self.topics)
-        }
+        configured = dict[str, Topic]()
+        for name, topic in (recorded or {}).items():
+            if any(topic_matches(pattern, name) for pattern in self.topics):
+                configured[name] = topic
+        return configured
 
     def _create_chunk(self, piece: Position, ranges: Position, clock: int) -> Chunk:
         # All pieces of a poll have the poll's processing time. Without `waiting`, a partition might
         # count as idle although more of its records are in later pieces.
         name_partition = PLACES.get(self.source.watermark.group_column or "")
-        waiting = dict.fromkeys(
-            name_partition(*partition)
-            for partition in position.unfinished_partitions(piece, ranges)
-            if name_partition
-        )
+        waiting = dict[str, None]()
+        if name_partition is not None:
+            for topic, partition in position.unfinished_partitions(piece, ranges):
+                waiting[name_partition(topic, partition)] = None
         rows = position.count_offsets(piece)
         return Chunk(position.to_json(piece), clock, rows=rows, waiting=tuple(waiting))
 
@@ -322,7 +322,11 @@ class KafkaConnector:
         if self.start == "earliest":
             return {}
         if self.start == "latest":
-            return {(n, p): end for n, t in available.items() for p, (_, end) in t.offsets.items()}
+            ends = dict[tuple[str, int], int]()
+            for name, topic in available.items():
+                for partition, (_, end) in topic.offsets.items():
+                    ends[name, partition] = end
+            return ends
         return self._cluster.offsets_since(parse_instant(self.start), available)
 
     def _time_advances_watermark(self, last_arrival: Arrival, clock: int) -> bool:

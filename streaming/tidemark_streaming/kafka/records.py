@@ -112,17 +112,11 @@ class Reader:
             CancelledError: `cancel` was set before all records were read.
             DataError: the brokers do not answer, or Kafka deleted the offsets in the meantime.
         """
-        requested = {(topic, partition): r for topic, partition, r in ranges_by_partition(pieces)}
-        requested = {
-            partition_id: ranges
-            for partition_id, ranges in requested.items()
-            if ranges[0][0] < ranges[-1][1]
-        }
-        places = {
-            partition_id: begins
-            for partition_id, begins in _first_positions(pieces).items()
-            if partition_id in requested
-        }
+        requested = dict[_PartitionId, list[Range]]()
+        for topic, partition, ranges in ranges_by_partition(pieces):
+            if ranges[0][0] < ranges[-1][1]:
+                requested[topic, partition] = ranges
+        places = _first_positions(pieces)
         for batch in self._fetch_batches(requested, cancel):
             yield _batch_table(batch, requested, places, columns)
 
@@ -133,9 +127,10 @@ class Reader:
         of_partition = list(requested)
         ends = np.array([ranges[-1][1] for ranges in requested.values()], np.int64)
         open_ = dict(enumerate(ends.tolist()))
-        self._consumer.assign(
-            [TopicPartition(*partition, r[0][0]) for partition, r in requested.items()]
-        )
+        starts = list[TopicPartition]()
+        for (topic, partition), ranges in requested.items():
+            starts.append(TopicPartition(topic, partition, ranges[0][0]))
+        self._consumer.assign(starts)
         self._brokers.forget_errors()
         heard = time.monotonic()
         try:
@@ -228,8 +223,11 @@ class _Batch:
 
     def next_offsets(self) -> dict[int, int]:
         """Return the offset after each partition's last record, by the index of the partition."""
-        every = np.unique(self.which).tolist()
-        return {n: int(self.offsets[self.which == n][-1]) + 1 for n in every}
+        next_offsets = dict[int, int]()
+        for number in np.unique(self.which).tolist():
+            last = self.offsets[self.which == number][-1]
+            next_offsets[number] = int(last) + 1
+        return next_offsets
 
 
 def _batch_table(
@@ -269,11 +267,14 @@ def _batch_table(
         columns |= _timestamp_columns(records)
     if "headers" in needed:
         columns["headers"] = _header_column(records)
-    nothing = [None] * len(records)
-    arrays = [
-        c if isinstance(c := columns.get(f.name, nothing), pa.Array) else pa.array(c, f.type)
-        for f in SCHEMA
-    ]
+    arrays = list[Any]()
+    for field in SCHEMA:
+        column = columns.get(field.name)
+        if column is None:
+            column = pa.nulls(len(records), field.type)
+        elif not isinstance(column, pa.Array):
+            column = pa.array(column, field.type)
+        arrays.append(column)
     return pa.table(arrays, schema=SCHEMA)
 
 

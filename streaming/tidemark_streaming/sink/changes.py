@@ -53,15 +53,23 @@ def derive_changes(rows: pa.Table, window_columns: Sequence[str]) -> Iterator[Ch
         window_columns: the columns that identify a window.
     """
     kinds = rows["_change_type"].to_pylist()
-    windows = [repr(w) for w in zip(*(_to_python(rows[c]) for c in window_columns), strict=True)]
-    old = {w: n for n, w in enumerate(windows) if kinds[n] in _OLD}
-    new = {w: n for n, w in enumerate(windows) if kinds[n] in _NEW}
+    key_columns = [_to_python(rows[column]) for column in window_columns]
+    old = dict[str, int]()
+    new = dict[str, int]()
+    for number, key in enumerate(zip(*key_columns, strict=True)):
+        if kinds[number] in _OLD:
+            old[repr(key)] = number
+        elif kinds[number] in _NEW:
+            new[repr(key)] = number
     values = rows.drop_columns(["_change_type", "_commit_version"])
-    for piece in _split_entries([n for w, n in old.items() if w not in new]):
-        yield from (Change(row, None) for row in _take_rows(values, piece))
+    deleted = [number for window, number in old.items() if window not in new]
+    for piece in _split_entries(deleted):
+        for row in _take_rows(values, piece):
+            yield Change(row, None)
     for piece in _split_entries(list(new.items())):
-        befores = iter(_take_rows(values, [old[w] for w, _ in piece if w in old]))
-        afters = _take_rows(values, [n for _, n in piece])
+        old_numbers = [old[window] for window, _ in piece if window in old]
+        befores = iter(_take_rows(values, old_numbers))
+        afters = _take_rows(values, [number for _, number in piece])
         for (window, _), after in zip(piece, afters, strict=True):
             before = next(befores) if window in old else None
             if not are_equal(before, after):
@@ -72,14 +80,13 @@ def derive_changes(rows: pa.Table, window_columns: Sequence[str]) -> Iterator[Ch
 def rows_as_changes(rows: pa.Table) -> Iterator[Change]:
     """Yield a change for each row of a table, as if its window were new."""
     for batch in rows.to_batches(max_chunksize=thresholds.SINK_BATCH_WINDOWS):
-        yield from (Change(None, row) for row in to_display(pa.Table.from_batches([batch])))
+        for row in to_display(pa.Table.from_batches([batch])):
+            yield Change(None, row)
 
 
 def _split_entries(entries: list[_T]) -> Iterator[list[_T]]:
-    return (
-        entries[n : n + thresholds.SINK_BATCH_WINDOWS]
-        for n in range(0, len(entries), thresholds.SINK_BATCH_WINDOWS)
-    )
+    for start in range(0, len(entries), thresholds.SINK_BATCH_WINDOWS):
+        yield entries[start : start + thresholds.SINK_BATCH_WINDOWS]
 
 
 def _take_rows(rows: pa.Table, numbers: list[int]) -> list[dict[str, Any]]:
@@ -106,5 +113,6 @@ def _unify_nans(value: Any) -> Any:  # noqa: ANN401 (any value of a column)
 
 
 def _to_python(column: pa.ChunkedArray) -> list[Any]:
-    is_instant = pa.types.is_timestamp(column.type)
-    return (column.cast(pa.int64()) if is_instant else column).to_pylist()
+    if pa.types.is_timestamp(column.type):
+        column = column.cast(pa.int64())
+    return column.to_pylist()

@@ -80,7 +80,7 @@ class TransactionalTopic:
     ) -> None:
         self.topic = topic
         self.place = database
-        self._patience = timeout
+        self._timeout = timeout
         # The transactional ID: one producer at a time can have it, across all databases.
         self._name = f"tidemark {asset} {topic.name}"
         self._asset = asset
@@ -226,9 +226,9 @@ class TransactionalTopic:
         # The position must come from committed transactions, even if another isolation level is
         # configured.
         client = {k: v for k, v in self.topic.client.items() if k != "isolation.level"}
-        if self._patience is None:
+        if self._timeout is None:
             return Cluster(self.topic.broker_addresses, client)
-        return Cluster(self.topic.broker_addresses, client, self._patience)
+        return Cluster(self.topic.broker_addresses, client, self._timeout)
 
     def _produce_record(self, producer: Producer, topic: str, record: Record) -> None:
         def put_record() -> None:

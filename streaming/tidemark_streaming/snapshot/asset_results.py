@@ -29,7 +29,7 @@ from tidemark.define.rollup import RollUp, base_transform
 from tidemark.store import ledger
 from tidemark.store.commits import rollup_generation
 from tidemark.store.commits.commit_info import StateCommit
-from tidemark.store.commits.conditions import Condition, at_least, number_is, text_field
+from tidemark.store.commits.conditions import at_least, number_is, text_field
 from tidemark.store.commits.coverage import TimelinePosition
 from tidemark.store.commits.kinds import from_json
 from tidemark.store.event_log.arrival import Arrival, read_arrivals
@@ -99,7 +99,7 @@ class AssetResults:
         newest = TimelinePosition(later[-1].arrival, later[-1].after, later[-1].arrived_at)
         base = base_transform(self.chain.asset)
         state = self.tables.table_id(base.state_table)
-        changes = can_change(self._read, base, state, position, newest)
+        changes = can_change(self.tables.read_rows, base, state, position, newest)
         return position.arrival if changes else newest.arrival
 
     def results_after(
@@ -274,11 +274,6 @@ class AssetResults:
         if rows is None:
             return []
         return [from_json(text) for text in rows.sort_by("commit_number")[MARKER].to_pylist()]
-
-    def _read(
-        self, table: str, bounds: Sequence[Condition], columns: Sequence[str]
-    ) -> pa.Table | None:
-        return self.tables.read(table, columns, bounds=bounds)
 
     def _stale_error(self, cause: str) -> StaleError:
         return StaleError(Stale(self.name, cause, rebuild_advice(self.name)))

@@ -107,20 +107,18 @@ def read_quarantine(
     chosen = choice or Choice()
     chosen.check_keys(transform)
     table = snapshot.tables.read(transform.quarantine_table)
+    if table is None:
+        return []
     columns = dict.fromkeys((*transform.keys, *transform.aggregates))
-    stored: list[dict[str, Any]] = (
-        [] if table is None else to_display(select_keys(table, chosen.keys, transform.name))
-    )
-    rows = [{**columns, **row} for row in stored]
-
-    def is_chosen(row: Mapping[str, Any]) -> bool:
+    rows = list[dict[str, Any]]()
+    for row in to_display(select_keys(table, chosen.keys, transform.name)):
         start = parse_instant(row["window_start"])
-        return (chosen.start is None or start >= chosen.start) and (
-            chosen.end is None or start < chosen.end
-        )
-
+        is_before = chosen.start is not None and start < chosen.start
+        is_after = chosen.end is not None and start >= chosen.end
+        if not is_before and not is_after:
+            rows.append(columns | row)
     keys = ("window_start", *transform.keys)
-    return sorted(filter(is_chosen, rows), key=lambda r: [str(r[k]) for k in keys])
+    return sorted(rows, key=lambda row: [str(row[key]) for key in keys])
 
 
 def open_failures(
@@ -191,18 +189,19 @@ def _read_published(
 def _key_types(snapshot: Snapshot, transform: Definition) -> _Types:
     """Return the types of an asset's keys; STRING if it has no table yet."""
     tables = (transform.quarantine_table, transform.published_table)
-    column_types = {
-        name: kind for t in tables for name, kind in snapshot.tables.column_types(t).items()
-    }
+    column_types = dict[str, pa.DataType]()
+    for table in tables:
+        column_types |= snapshot.tables.column_types(table)
     return {key: column_types.get(key, pa.string()) for key in transform.keys}
 
 
 def _failed_windows(result: CheckResult, types: _Types) -> dict[Place, str]:
     """Return the windows that a result lists as failing, with the observed values."""
-    return {
-        (parse_instant(f["window_start"]), keys_of_json(f["keys"], types)): f["observed"]
-        for f in result.failures
-    }
+    windows = dict[Place, str]()
+    for failure in result.failures:
+        start = parse_instant(failure["window_start"])
+        windows[start, keys_of_json(failure["keys"], types)] = failure["observed"]
+    return windows
 
 
 def _was_valid_later(
@@ -212,14 +211,18 @@ def _was_valid_later(
 
     A run with an incomplete list of failing windows does not count.
     """
-    return any(
-        r.commit_number > failed.commit_number
-        and r.expectation == failed.expectation
-        and parse_instant(r.window_from) <= window[0] < parse_instant(r.window_to)
-        and len(r.failures) == r.rows_failed
-        and window not in _failed_windows(r, types)
-        for r in results
-    )
+    for result in results:
+        is_later = result.commit_number > failed.commit_number
+        if not is_later or result.expectation != failed.expectation:
+            continue
+        first = parse_instant(result.window_from)
+        end = parse_instant(result.window_to)
+        is_complete = len(result.failures) == result.rows_failed
+        if not first <= window[0] < end or not is_complete:
+            continue
+        if window not in _failed_windows(result, types):
+            return True
+    return False
 
 
 def _window_of(row: Mapping[str, Any], types: _Types) -> Place:
@@ -265,34 +268,41 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
     """
     is_integrity_check = text_field("expectation").isin(list(INTEGRITY_CHECKS))
     asset = [Equals("asset", transform.name)]
-    failed = snapshot.tables.read(
-        TABLE, ["asset"], is_integrity_check & ~ds.field("success"), asset
-    )
+    is_failure = is_integrity_check & ~ds.field("success")
+    failed = snapshot.tables.read(TABLE, ["asset"], is_failure, asset)
     if failed is None or not failed.num_rows:
         return None
     stored = snapshot.tables.read(TABLE, None, is_integrity_check, asset)
     last = snapshot.last_run(transform.name)
-    rows = [] if stored is None or last is None else stored.to_pylist()
-    table_id = "" if last is None else last["table_id"]
-    results = sorted(
-        (CheckResult(**r) for r in rows if r["table_id"] == table_id), key=lambda r: r.commit_number
-    )
+    if stored is None or last is None:
+        return None
+    results = list[CheckResult]()
+    for row in stored.to_pylist():
+        if row["table_id"] == last["table_id"]:
+            results.append(CheckResult(**row))
+    results.sort(key=lambda result: result.commit_number)
     failing = open_failures(snapshot, transform, results)
     types = _key_types(snapshot, transform)
-    blamed = {window for r in results for window in _failed_windows(r, types)}
-    at_fault = {
-        window: names
-        for window in blamed
-        if (names := INTEGRITY_CHECKS.intersection(failing.get(window, ())))
-    }
-    if not at_fault:
+    expectations = set[str]()
+    reporting_runs = list[datetime]()
+    window_starts = dict[Place, int]()
+    for result in results:
+        reports_fault = False
+        for window in _failed_windows(result, types):
+            names = INTEGRITY_CHECKS.intersection(failing.get(window, ()))
+            if names:
+                expectations |= names
+                window_starts[window] = window[0]
+                reports_fault = True
+        if reports_fault:
+            reporting_runs.append(result.at)
+    if not window_starts:
         return None
-    reporting = [r for r in results if not _failed_windows(r, types).keys().isdisjoint(at_fault)]
     return IntegrityFault(
         asset=transform.name,
-        expectations=sorted({e for es in at_fault.values() for e in es}),
-        windows=len(at_fault),
-        first=min(start for start, _ in at_fault),
-        since=min(r.at for r in reporting),
+        expectations=sorted(expectations),
+        windows=len(window_starts),
+        first=min(window_starts.values()),
+        since=min(reporting_runs),
         remedy=describe_remedy(transform),
     )

@@ -7,7 +7,7 @@ again, older rows of the ledger and the results are ignored.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,6 +157,13 @@ class Snapshot:
             lambda: self._dead_letters(dead, timeline),
             dependency=timeline.count,
         )
+        version: int | None = None
+        if timeline.count:
+            version = self.tables.read_if_changed(
+                (source.name, "schema"),
+                [source.log_table],
+                lambda: self._schema_version(source.log_table),
+            )
         return SourceSnapshot(
             name=source.name,
             arrivals=timeline.count,
@@ -166,13 +173,7 @@ class Snapshot:
             silent_since=timeline.silent_since,
             watermark=timeline.watermark,
             newest_event=timeline.newest_event,
-            schema_version=self.tables.read_if_changed(
-                (source.name, "schema"),
-                [source.log_table],
-                lambda: self._schema_version(source.log_table),
-            )
-            if timeline.count
-            else None,
+            schema_version=version,
             dead_letters=0 if derived else letters,
             undeclared={
                 name: last for name, last in undeclared if name not in source.record_fields
@@ -232,15 +233,10 @@ class Snapshot:
         if not 0 <= as_of <= newest or timeline.count_events(as_of, newest):
             return False
 
-        def read(
-            table: str, bounds: Sequence[Condition], columns: Sequence[str]
-        ) -> pa.Table | None:
-            return self.tables.read(table, columns, bounds=bounds)
-
         base = base_transform(transform)
         before = TimelinePosition(as_of, watermark, timeline.arrived_at[as_of])
         after = TimelinePosition(newest, timeline.watermark, timeline.clock)
-        return not can_change(read, base, self.table_id(base.name), before, after)
+        return not can_change(self.tables.read_rows, base, self.table_id(base.name), before, after)
 
     def arrivals_of(self, source: str) -> Timeline:
         """Return the arrivals of a source."""

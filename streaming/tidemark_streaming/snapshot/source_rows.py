@@ -1,6 +1,6 @@
 """Read the events of a source, without the engine, for `tidemark show`, `tap` and `trace`."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,14 +94,16 @@ def read_step(
 def find_arrival(tables: Tables, source: Source, number: int | None) -> Arrival:
     """Return an arrival of a source; the newest one if `number` is None."""
     later = arrivals_after(tables, source, -1 if number is None else number - 1)
-    chosen = later[-1:] if number is None else [a for a in later if a.arrival == number]
-    if not chosen:
+    for arrival in reversed(later):
+        if number is None or arrival.arrival == number:
+            return arrival
+    if number is None:
         raise DataError(
             f"'{source.name}' has no arrivals yet: `tidemark ingest {source.name}` adds them."
-            if number is None
-            else f"'{source.name}' has no arrival {number}: omit --arrival for its newest arrival."
         )
-    return chosen[0]
+    raise DataError(
+        f"'{source.name}' has no arrival {number}: omit --arrival for its newest arrival."
+    )
 
 
 def arrivals_after(tables: Tables, source: Source, number: int) -> list[Arrival]:
@@ -129,12 +131,10 @@ def newest_rows(
 
 def has_correlation_id(tables: Tables, sources: Sequence[Source], correlation_id: str) -> bool:
     """Return whether an event or a dead letter of one of the sources has a correlation id."""
-    named = Equals("correlation_id", correlation_id)
-
-    def matches() -> Iterator[bool]:
-        for source in sources:
-            for table in (source.log_table, source.dead_letters_table):
-                rows = tables.read(table, ["arrival"], bounds=[named])
-                yield rows is not None and rows.num_rows > 0
-
-    return any(matches())
+    has_id = Equals("correlation_id", correlation_id)
+    for source in sources:
+        for table in (source.log_table, source.dead_letters_table):
+            rows = tables.read(table, ["arrival"], bounds=[has_id])
+            if rows is not None and rows.num_rows > 0:
+                return True
+    return False
