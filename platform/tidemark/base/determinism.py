@@ -14,20 +14,35 @@ from tidemark.base.errors import DefinitionError
 NONDETERMINISTIC_FUNCTIONS = frozenset(
     {
         # the time
-        *("curdate", "current_date", "current_time", "current_timestamp", "localtimestamp", "now"),
+        "curdate",
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "localtimestamp",
+        "now",
         # random numbers; `aes_encrypt` chooses a random initialization vector
-        *("aes_encrypt", "rand", "randn", "random", "randstr", "shuffle", "uniform", "uuid"),
+        "aes_encrypt",
+        "rand",
+        "randn",
+        "random",
+        "randstr",
+        "shuffle",
+        "uniform",
+        "uuid",
         # the division of rows into files and partitions
         "input_file_block_length",
         "input_file_block_start",
         "input_file_name",
-        *("monotonically_increasing_id", "spark_partition_id"),
+        "monotonically_increasing_id",
+        "spark_partition_id",
         # the session
         "current_catalog",
         "current_database",
         "current_path",
         "current_schema",
-        *("current_timezone", "current_user", "session_user"),
+        "current_timezone",
+        "current_user",
+        "session_user",
         # any function of Java
         "java_method",
         "reflect",

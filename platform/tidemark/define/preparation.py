@@ -110,7 +110,11 @@ class Preparation:
                     f"Asset '{self.asset}': its function's result has the column '{column}' "
                     "twice (the engine ignores case). Drop one, or rename it."
                 )
-        needed = dict.fromkeys([self.source.event_time, *ARRIVAL_COLUMNS, *marks, *self.needed])
+        needed = [self.source.event_time]
+        needed += ARRIVAL_COLUMNS
+        needed += marks
+        needed += self.needed
+        needed = list(dict.fromkeys(needed))
         missing = [c for c in needed if c not in columns]
         if missing:
             raise DefinitionError(

@@ -128,6 +128,22 @@ class Source:
 
     def __post_init__(self) -> None:
         check_name("source", self.name)
+        self._check_columns()
+        self._check_rename()
+        self._check_computed()
+        self._check_names("column", list(self.columns) + list(self.transient_fields))
+        self._check_names("field", [self.field_of(column) for column in self.record_columns])
+        if self.future_skew is not None and self.future_skew < 0:
+            raise DefinitionError(
+                f"Source '{self.name}': max_future_skew must not be negative "
+                f"(got '{self.max_future_skew}')."
+            )
+        self._check_heartbeat()
+        self._check_lookups()
+        for column, protection in self.mask.items():
+            self._check_protection(column, protection)
+
+    def _check_columns(self) -> None:
         if self.event_time not in self.columns:
             raise DefinitionError(
                 f"Source '{self.name}': the event-time column '{self.event_time}' is not among "
@@ -154,6 +170,8 @@ class Source:
                     f"'own_{column}', and map the field to it by "
                     f"rename={{'{self.field_of(column)}': 'own_{column}'}}."
                 )
+
+    def _check_rename(self) -> None:
         for name, column in self.rename.items():
             if list(self.rename.values()).count(column) > 1:
                 raise DefinitionError(
@@ -166,16 +184,9 @@ class Source:
                     f"'{column}', which is not among its columns: {', '.join(self.columns)}."
                 )
             self._check_field(name, column)
-        self._check_computed()
-        self._check_names("column", [*self.columns, *self.transient_fields])
-        self._check_names("field", [self.field_of(column) for column in self.record_columns])
-        if self.future_skew is not None and self.future_skew < 0:
-            raise DefinitionError(
-                f"Source '{self.name}': max_future_skew must not be negative "
-                f"(got '{self.max_future_skew}')."
-            )
-        self._check_heartbeat()
-        names = [lookup_name(r) for r in self.lookups]
+
+    def _check_lookups(self) -> None:
+        names = [lookup_name(lookup) for lookup in self.lookups]
         for name in names:
             if not NAME.fullmatch(name):
                 raise DefinitionError(
@@ -188,8 +199,6 @@ class Source:
                     f"Source '{self.name}': two lookup tables have the name '{name}', by which "
                     "functions read them. Rename one, or the last part of its path."
                 )
-        for column, way in self.mask.items():
-            self._check_protection(column, way)
 
     def _check_field(self, field_name: str, column: str) -> None:
         """Refuse a path in `rename`: it would be read as a name, which no field has."""

@@ -15,6 +15,7 @@ these properties (`store.graph`), also if no domain defines their owner any more
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from itertools import chain
 from typing import Self
 
 from tidemark.base.errors import DefinitionError
@@ -145,7 +146,7 @@ def check_names(tables: Iterable[TableName]) -> None:
     The names of the system tables are taken, too.
     """
     names: dict[str, TableName] = {}
-    for table in (*SYSTEM_TABLES, *tables):
+    for table in chain(SYSTEM_TABLES, tables):
         first_table = names.setdefault(table.casefold(), table)
         if first_table.table_identity != table.table_identity:
             raise DefinitionError(describe_clash(first_table, table))

@@ -50,8 +50,10 @@ class Channel(DefaultChannelBuilder):
 
     def _current_metadata(self) -> list[tuple[str, str]]:
         token = self.token if self._read_token is None else self._read_token()
-        authorization = [] if token is None else [("authorization", f"Bearer {token}")]
-        return [*super().metadata(), *authorization]
+        metadata = list(super().metadata())
+        if token is not None:
+            metadata.append(("authorization", f"Bearer {token}"))
+        return metadata
 
     def toChannel(self) -> grpc.Channel:  # noqa: N802 (the name that it has)
         """Open the gRPC channel. Callers must pass `metadata()` to every call on the channel."""

@@ -38,8 +38,9 @@ def zip_code(domains: Sequence[str]) -> SentCode:
     Raises:
         DefinitionError: a domain does not exist, or the files are too large.
     """
-    packages = [name for name in _TIDEMARK if find_spec(name) is not None]
-    names = {*packages, *find_modules(), *(domain.partition(".")[0] for domain in domains)}
+    names = {name for name in _TIDEMARK if find_spec(name) is not None}
+    names.update(find_modules())
+    names.update(domain.partition(".")[0] for domain in domains)
     files = dict[str, Path]()
     for name in sorted(names):
         files |= _find_files(_find_module_spec(name))

@@ -149,8 +149,9 @@ def prepare_session(spark: "SparkSession", settings: Settings) -> None:
     else:
         limit_retries(spark)
     if is_renewable(settings):
-        policy = RenewedToken(partial(renew_token, settings))
-        spark.client.set_retry_policies([*spark.client.get_retry_policies(), policy])
+        policies = list(spark.client.get_retry_policies())
+        policies.append(RenewedToken(partial(renew_token, settings)))
+        spark.client.set_retry_policies(policies)
     exclude_unsafe(spark)
 
 

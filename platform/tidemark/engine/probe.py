@@ -65,7 +65,8 @@ def demand_ready(url: str, *, is_remote: bool = False) -> None:
     _check_trusted(builder, name)
     # The message reports `DEADLINE`; one second of it is for the TLS check.
     answer = probe_engine(url, DEADLINE - 1)
-    if answer is Answer.SILENT and not builder.secure and uses_tls(*host_and_port(builder), 1):
+    host, port = host_and_port(builder)
+    if answer is Answer.SILENT and not builder.secure and uses_tls(host, port, 1):
         raise EngineError(
             f"The engine at {name} requires TLS: set TIDEMARK_REMOTE to {name}/;use_ssl=true."
         )
@@ -110,8 +111,9 @@ def _check_trusted(builder: "Channel", name: str) -> None:
 
     bundled = Path(grpc.__file__).parent / "_cython" / "_credentials" / "roots.pem"
     file = Path(os.environ.get(AUTHORITIES) or bundled)
+    host, port = host_and_port(builder)
     try:
-        reason = find_trust_problem(*host_and_port(builder), file, ["h2"])
+        reason = find_trust_problem(host, port, file, ["h2"])
     except OSError as error:
         raise EngineError(
             f"{AUTHORITIES} names '{file}', which is not a file of certificates: "
@@ -185,8 +187,8 @@ def probe_engine(url: str, deadline: float = DEADLINE) -> Answer:
         try:
             begun = time.monotonic()
             grpc.channel_ready_future(open_).result(deadline)
-            left = max(0.1, deadline - (time.monotonic() - begun))
-            stub.AnalyzePlan(request, timeout=left, metadata=metadata)
+            remaining = max(0.1, deadline - (time.monotonic() - begun))
+            stub.AnalyzePlan(request, timeout=remaining, metadata=metadata)
             if session_id is None:
                 release = ReleaseSessionRequest(session_id=passing, user_context=user)
                 stub.ReleaseSession(release, timeout=deadline, metadata=metadata)

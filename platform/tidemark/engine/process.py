@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice, takewhile
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -114,16 +115,18 @@ class ManagedProcess:
         # The shell exits at once. The managed process is then not a child of the current process,
         # and leaves no zombie.
         script = 'exec 2>>"$0" </dev/null; "$@" >>"$0" & echo $!'
+        arguments = [str(self.log.resolve()), str(folder)]
         if masked is not None:
             script = (
                 'exec 3>&1 2>>"$0" </dev/null; name=$1 python=$2 mask=$3; shift 3; '
                 '{ "$@" 3>&- 2>&1 & echo $! >&3; } | "$python" "$mask" "$name" >>"$0" 3>&- &'
             )
-            command = [masked, sys.executable, masking.__file__, *command]
+            arguments += [masked, sys.executable, masking.__file__]
+        arguments += command
         script = f'cd "$1" || exit; shift; {script}'
         with self.log.open("a"):
             group, output = _run_in_new_session(
-                ["/bin/sh", "-c", script, str(self.log.resolve()), str(folder), *command],
+                ["/bin/sh", "-c", script, *arguments],
                 {**env, STARTED_AS: str(self._file.resolve())},
             )
         pid = int(output)
@@ -300,14 +303,15 @@ def _run_in_new_session(command: list[str], env: Mapping[str, str]) -> tuple[int
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb") as output:
         try:
+            file_actions: list[Any] = [
+                (os.POSIX_SPAWN_CLOSE, file) for file in _inheritable_files()
+            ]
+            file_actions.append((os.POSIX_SPAWN_DUP2, writer, 1))
             pid = os.posix_spawn(
                 command[0],
                 command,
                 env,
-                file_actions=[
-                    *((os.POSIX_SPAWN_CLOSE, file) for file in _inheritable_files()),
-                    (os.POSIX_SPAWN_DUP2, writer, 1),
-                ],
+                file_actions=file_actions,
                 setsid=True,
                 setsigmask=(),
                 setsigdef=_DEFAULTED,

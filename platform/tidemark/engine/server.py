@@ -172,8 +172,9 @@ def managed_of(settings: Settings) -> ManagedProcess:
 
 
 def _runs_here(managed: ManagedProcess, settings: Settings) -> bool:
-    port = (settings.engine_port, "engine", "engine_port", "tidemark down")
-    return managed.find_running_at(*port) is not None
+    port = settings.engine_port
+    record = managed.find_running_at(port, "engine", "engine_port", "tidemark down")
+    return record is not None
 
 
 def _adopt_server(managed: ManagedProcess, url: str, on_progress: ProgressCallback) -> None:
@@ -215,10 +216,12 @@ def _launch_server(
         f"Starting the Spark engine on 127.0.0.1:{port} with {settings.engine_memory} of memory"
     )
     # An archive is valid only for exactly the jars in `paths`, in this order.
-    shared = [] if more else archive.archive_options(java, paths)
+    shared = list[str]()
+    if not more:
+        shared = archive.archive_options(java, paths)
     if settings.engine_event_log is not None:
         settings.engine_event_log.mkdir(parents=True, exist_ok=True)
-    command = launch.start_command(settings, java, [*paths, *more], scratch, shared, tasks)
+    command = launch.start_command(settings, java, paths + more, scratch, shared, tasks)
     # When a worker of a Spark stream starts, it logs its address, which includes the token.
     environment = launch.server_environment(settings, scratch)
     managed.start(command, port, environment, scratch, masked=launch.TOKEN)

@@ -32,7 +32,8 @@ def find_exposure(file: Path) -> str | None:
     folder = file.absolute().parent
     if str(folder) in os.environ.get(TRUSTED, "").split(os.pathsep):
         return None
-    paths = (file, folder, *_code_of(folder))
+    paths = [file, folder]
+    paths += _code_of(folder)
     return next((exposure for path in paths if (exposure := _find_path_exposure(path))), None)
 
 

@@ -144,6 +144,7 @@ def collect(column: Sql, where: Sql | None = None, *, max_values: int = BOUND) -
     """
     check_number("collect", "max_values", max_values)
 
+    # Fingerprints contain the name of this function.
     def least(collected: Column) -> Column:
         return F.slice(F.sort_array(collected), 1, max_values)
 

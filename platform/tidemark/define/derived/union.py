@@ -86,46 +86,56 @@ def union(*, name: str, of: Sequence[Source], idle: str | timedelta | None = Non
             f"Union '{name}' needs at least two sources, each given once (got {base_names})."
         )
     refuse_retractions(f"Union '{name}'", of)
-    time = of[0].event_time
-    types = dict[str, str]()
-    owner = dict[str, str]()
+    columns = dict[str, str]()
+    owners = dict[str, str]()
     mapped = list[Mapping[str, str]]()
     for base in of:
-        names = {column: column for column in own_columns(base)}
-        rename = f"rename the column in the definition of '{base.name}', for example with `rename`"
-        for column in (ORIGIN, *LINEAGE):
-            if column in names:
-                raise DefinitionError(
-                    f"Union '{name}': '{base.name}' has a column '{column}', but a union adds a "
-                    f"column of this name: {rename}."
-                )
-        if time in names and base.event_time != time:
-            raise DefinitionError(
-                f"Union '{name}': the event time of each source gets the name '{time}', as in "
-                f"'{of[0].name}', but '{base.name}' has a column '{time}' that is not its event "
-                f"time: {rename}."
-            )
-        names[base.event_time] = time
+        names = _name_base_columns(name, base, of[0])
         for old, new in names.items():
             kind = simple_type(base.columns[old])
-            first = owner.setdefault(new, base.name)
-            if types.setdefault(new, kind) != kind:
+            first = owners.setdefault(new, base.name)
+            if columns.setdefault(new, kind) != kind:
                 raise DefinitionError(
-                    f"Union '{name}': the column '{new}' has the type {types[new]} in '{first}', "
-                    f"but {kind} in '{base.name}'. Declare it with one type in both, or {rename}."
+                    f"Union '{name}': the column '{new}' has the type {columns[new]} in '{first}', "
+                    f"but {kind} in '{base.name}'. Declare it with one type in both, or "
+                    f"{_describe_renaming(base)}."
                 )
         mapped.append(names)
-    columns = {
-        new: simple_type(base.columns[old])
-        for base, names in zip(of, mapped, strict=True)
-        for old, new in names.items()
-    }
-    columns |= {ORIGIN: "string", **dict.fromkeys(LINEAGE, NUMBER)}
+    columns[ORIGIN] = "string"
+    columns |= dict.fromkeys(LINEAGE, NUMBER)
     return DerivedSource(
         name=name,
         columns=columns,
-        event_time=time,
+        event_time=of[0].event_time,
         watermark=WatermarkOfBases(),
         idle=check_idle(name, idle, of),
         derivation=Union(base_sources=tuple(of), columns=tuple(mapped)),
     )
+
+
+def _name_base_columns(name: str, base: Source, first_base: Source) -> dict[str, str]:
+    """Return the columns of a base, mapped to their names in the union.
+
+    Args:
+        first_base: the base whose event-time column has the event times of the union.
+    """
+    names = {column: column for column in own_columns(base)}
+    for column in (ORIGIN, *LINEAGE):
+        if column in names:
+            raise DefinitionError(
+                f"Union '{name}': '{base.name}' has a column '{column}', but a union adds a "
+                f"column of this name: {_describe_renaming(base)}."
+            )
+    time = first_base.event_time
+    if time in names and base.event_time != time:
+        raise DefinitionError(
+            f"Union '{name}': the event time of each source gets the name '{time}', as in "
+            f"'{first_base.name}', but '{base.name}' has a column '{time}' that is not its event "
+            f"time: {_describe_renaming(base)}."
+        )
+    names[base.event_time] = time
+    return names
+
+
+def _describe_renaming(base: Source) -> str:
+    return f"rename the column in the definition of '{base.name}', for example with `rename`"

@@ -205,7 +205,8 @@ def _describe_pieces(values: list[ast.expr]) -> list[Any]:
             continue
         pieces += [text, _describe_part(value)]
         text = ""
-    return [*pieces, text]
+    pieces.append(text)
+    return pieces
 
 
 def _describe_body(statements: list[ast.stmt]) -> list[Any]:
@@ -231,7 +232,11 @@ def _hash_code(code: CodeType) -> str:
                 constants.append(describe_code(constant))
             else:
                 constants.append(_describe_constant(constant))
-        names = [*nested_code.co_names, "", *nested_code.co_varnames, "", *nested_code.co_freevars]
+        names = list(nested_code.co_names)
+        for group in (nested_code.co_varnames, nested_code.co_freevars):
+            # The empty name separates the groups.
+            names.append("")
+            names += group
         return [nested_code.co_code.hex(), constants, names, nested_code.co_firstlineno]
 
     return hashlib.sha256(json.dumps(describe_code(code)).encode()).hexdigest()

@@ -85,7 +85,7 @@ def describe_parts(transform: Definition) -> dict[str, Part]:
 def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
     current = describe_parts(transform)
     changes = list[Change]()
-    for name in dict.fromkeys([*current, *earlier]):
+    for name in {**current, **earlier}:
         before = earlier.get(name)
         after = current.get(name)
         if before is None or after is None or before.digest != after.digest:
@@ -126,7 +126,8 @@ def _list_parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
     yield "trigger", str(transform.trigger), transform.trigger
     yield "accumulation", transform.accumulation or "none", transform.accumulation
     yield "deduplicate", str(base.deduplicate or "none"), base.deduplicate
-    yield SOURCE, *_describe_source(source, used_lookups(transform))
+    description, identity = _describe_source(source, used_lookups(transform))
+    yield SOURCE, description, identity
     yield "code", f"version {compute_digest(base.function)}", base.function
     for expectation in transform.expectations:
         words = f"{expectation.expected}, {expectation.level}"

@@ -124,8 +124,10 @@ def _compute_seal(archive: Path) -> str:
 
 def _archive_name(java: Java, paths: Sequence[Path]) -> str:
     """Return a name that identifies the Java and the jars, by the attributes that Java checks."""
-    jars = [*paths, *sorted((pyspark_home() / "jars").iterdir())]
-    facts = [(jar, jar.stat()) for jar in jars]
+    jars = list(paths)
+    jars += sorted((pyspark_home() / "jars").iterdir())
     lines = [java.command, java.version_output]
-    lines += [f"{jar} {stat.st_size} {stat.st_mtime_ns}" for jar, stat in facts]
+    for jar in jars:
+        status = jar.stat()
+        lines.append(f"{jar} {status.st_size} {status.st_mtime_ns}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]

@@ -88,14 +88,19 @@ def start_command(
     cores = os.cpu_count() or 1
     properties = write_properties(scratch, _server_conf(settings, paths, scratch, cores))
     arguments = [
-        *("--class", _SERVER),
-        *("--master", f"local[{tasks or cores}]"),
-        *("--name", "tidemark"),
-        *("--properties-file", str(properties)),
+        "--class",
+        _SERVER,
+        "--master",
+        f"local[{tasks or cores}]",
+        "--name",
+        "tidemark",
+        "--properties-file",
+        str(properties),
         "spark-internal",
     ]
-    program, *options = submit_command(java, arguments, archive)
-    return [program, f"@{write_arguments(scratch, options)}"]
+    command = submit_command(java, arguments, archive)
+    options_file = write_arguments(scratch, command[1:])
+    return [command[0], f"@{options_file}"]
 
 
 def server_environment(settings: Settings, scratch: Path) -> dict[str, str]:
@@ -210,12 +215,11 @@ def submit_command(java: Java, arguments: Sequence[str], archive: Sequence[str] 
     launcher = next((home / "jars").glob("spark-launcher_*.jar"))
     scala = re.match(r"spark-launcher_([\d.]+)-", launcher.name)
     assert scala is not None
+    command = [java.command, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", str(launcher)]
+    command += ["org.apache.spark.launcher.Main", "org.apache.spark.deploy.SparkSubmit"]
+    command += arguments
     launch = subprocess.run(
-        [
-            *(java.command, "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-cp", str(launcher)),
-            "org.apache.spark.launcher.Main",
-            *("org.apache.spark.deploy.SparkSubmit", *arguments),
-        ],
+        command,
         env=_without_spark(os.environ) | {"SPARK_HOME": str(home), "SPARK_SCALA_VERSION": scala[1]},
         capture_output=True,
         text=True,
@@ -229,15 +233,15 @@ def submit_command(java: Java, arguments: Sequence[str], archive: Sequence[str] 
             f"Spark's launcher failed with '{java.command}': {reason}. Check the setting "
             "engine_conf, or set JAVA_HOME to another Java 17 or 21."
         )
-    program, *java_arguments = app_arguments.split("\0")[:-1]
-    classes = java_arguments.index("-cp") + 1
-    java_arguments[classes] = _name_each_once(java_arguments[classes])
-    return [
-        program,
-        *_MEMORY,
-        *archive,
-        *(argument for argument in java_arguments if argument != _VECTOR),
-    ]
+    app_command = app_arguments.split("\0")[:-1]
+    classes = app_command.index("-cp") + 1
+    app_command[classes] = _name_each_once(app_command[classes])
+    # The user's options are among the launcher's arguments, and take precedence over earlier ones.
+    changed_command = [app_command[0]]
+    changed_command += _MEMORY
+    changed_command += archive
+    changed_command += [argument for argument in app_command[1:] if argument != _VECTOR]
+    return changed_command
 
 
 def _name_each_once(class_path: str) -> str:

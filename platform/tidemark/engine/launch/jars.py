@@ -196,10 +196,20 @@ def _fetch_jars(java: Java, jars: Sequence[Jar], folder: Path, repository: str |
     command = [
         java.command,
         f"-Divy.cache.dir={folder / 'cache'}",
-        *("-jar", str(_find_ivy()), "-settings", str(settings), "-ivy", str(module)),
+        "-jar",
+        str(_find_ivy()),
+        "-settings",
+        str(settings),
+        "-ivy",
+        str(module),
+        "-confs",
+        "default",
         # Some jars declare the type `bundle` because they are OSGi bundles too.
-        *("-confs", "default", "-types", "jar", "bundle"),
-        *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
+        "-types",
+        "jar",
+        "bundle",
+        "-retrieve",
+        str(folder / "[artifact]-[revision].[ext]"),
     ]
     absent = [jar.file_name for jar in jars]
     output = ""

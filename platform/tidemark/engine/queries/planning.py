@@ -7,6 +7,7 @@ longer than the query itself.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum
+from itertools import chain
 
 from pyspark.sql import SparkSession
 
@@ -82,7 +83,8 @@ class Planner:
         self._now = planning
         try:
             if self._own is None:
-                self._own = read_settings(self._spark, [*_PLAIN, *_INTERPRETED, *CHANGED_SETTINGS])
+                names = chain(_PLAIN, _INTERPRETED, CHANGED_SETTINGS)
+                self._own = read_settings(self._spark, names)
             own_settings = self._own
             with override_settings(
                 self._spark,

@@ -56,7 +56,13 @@ def fetch_chunks(rows: DataFrame, size: int) -> Iterator[pa.Table]:
             gathered = 0
             chunks = chunks + 1
     if waiting or not chunks:
-        yield pa.concat_tables(waiting).cast(schema) if waiting else schema.empty_table()
+        yield _join_tables(waiting, schema)
+
+
+def _join_tables(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
+    if not tables:
+        return schema.empty_table()
+    return pa.concat_tables(tables).cast(schema)
 
 
 def fetched_schema(schema: StructType) -> pa.Schema:
@@ -91,7 +97,7 @@ def observe_rows(rows: DataFrame, observation: Observation, column: Column) -> D
 def read_settings(spark: SparkSession, names: Iterable[str]) -> Settings:
     """Return a session's values of some settings, in one request."""
     config = proto.ConfigRequest
-    request = config.Operation(get_option=config.GetOption(keys=[*names]))
+    request = config.Operation(get_option=config.GetOption(keys=list(names)))
     return dict(_as_connect_session(spark).client.config(request).pairs)
 
 

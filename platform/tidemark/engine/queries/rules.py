@@ -23,4 +23,5 @@ def exclude_unsafe(spark: "SparkSession") -> None:
 
 def with_excluded_rule(excluded: str | None, rule: str) -> str:
     rules = [rule_name.strip() for rule_name in (excluded or "").split(",") if rule_name.strip()]
-    return ",".join(dict.fromkeys([*rules, rule]))
+    rules.append(rule)
+    return ",".join(dict.fromkeys(rules))
