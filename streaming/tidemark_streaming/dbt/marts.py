@@ -40,7 +40,8 @@ DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
 """Excludes unit tests: they test the project's code, so they are not part of a build."""
 
-_HEAD, _TAIL = 500, 1500
+_HEAD = 500
+_TAIL = 1500
 """How many characters of a longer message are shown, from its beginning and from its end."""
 _KEPT = 7 * 86_400.0
 """The seconds for which the manifest of an earlier state of the project is kept."""
@@ -94,12 +95,10 @@ class Marts:
             project_folder = settings.marts or Path.cwd() / "dbt_project"
             raise DefinitionError(
                 f"There is no dbt project in {project_folder} for these domains: set "
-                "TIDEMARK_MARTS to a "
-                "folder that holds a dbt_project.yml."
+                "TIDEMARK_MARTS to a folder that holds a dbt_project.yml."
             )
         bundled = bundled_dbt_project()
-        exposure = None if folder == bundled else find_folder_exposure(folder)
-        if exposure is not None:
+        if folder != bundled and (exposure := find_folder_exposure(folder)) is not None:
             raise DefinitionError(
                 f"The dbt project in {folder} contains code that runs as you, but others can "
                 f"change it: {exposure}. If you trust them, set {TRUSTED}={folder}. Otherwise, "
@@ -118,8 +117,9 @@ class Marts:
     @property
     def profiles_folder(self) -> Path:
         """The folder of dbt's profiles: the project's own, or the bundled one."""
-        has_profiles = (self.folder / "profiles.yml").is_file()
-        return self.folder if has_profiles else self._bundled
+        if (self.folder / "profiles.yml").is_file():
+            return self.folder
+        return self._bundled
 
     def environment_variables(self, address: str | None = None) -> dict[str, str]:
         """Return the environment variables of dbt's process.
@@ -129,8 +129,7 @@ class Marts:
         Args:
             address: the engine's address; None if dbt does not use the engine.
         """
-        return {
-            **({} if address is None else {"SPARK_REMOTE": address}),
+        variables = {
             "TIDEMARK_DATABASE": self._settings.database,
             "TIDEMARK_WAREHOUSE": self._settings.warehouse.rstrip("/"),
             "TIDEMARK_WINDOWS": ",".join(self._source_names),
@@ -142,6 +141,9 @@ class Marts:
             "DBT_SEND_ANONYMOUS_USAGE_STATS": "false",
             "DBT_VERSION_CHECK": "false",
         }
+        if address is not None:
+            variables["SPARK_REMOTE"] = address
+        return variables
 
     @cached_property
     def _source_names(self) -> list[str]:
@@ -162,9 +164,10 @@ class Marts:
         for part in (version("dbt-core"), self._settings.database, self._settings.warehouse):
             digest.update(part.encode())
         for folder in (self.folder, self._bundled / "macros", self._bundled / "tests"):
-            for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-                digest.update(str(path.relative_to(folder)).encode())
-                digest.update(path.read_bytes())
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    digest.update(str(path.relative_to(folder)).encode())
+                    digest.update(path.read_bytes())
         return self._settings.home / "marts" / digest.hexdigest()[:12]
 
     @cached_property
@@ -200,14 +203,17 @@ class Marts:
         Views have no data; each build recreates them.
         """
         nodes = self.manifest["nodes"]
-        view_names: set[str] = set()
-        new = [node for node in self._list_materialized_models() if node["name"] in names]
-        while new:
-            parents = (nodes[p] for p in new.pop()["depends_on"]["nodes"] if p in nodes)
-            views = [node for node in parents if node["config"]["materialized"] == "view"]
-            view_names |= {node["name"] for node in views}
-            new += views
-        return view_names
+        views: set[str] = set()
+        waiting = [node for node in self._list_materialized_models() if node["name"] in names]
+        while waiting:
+            node = waiting.pop()
+            for parent_id in node["depends_on"]["nodes"]:
+                # A parent that is not a node is a source.
+                parent = nodes.get(parent_id)
+                if parent is not None and parent["config"]["materialized"] == "view":
+                    views.add(parent["name"])
+                    waiting.append(parent)
+        return views
 
     def find_readers(self, table: str) -> dict[str, list[str]]:
         """Return the marts that read a table of Tidemark, directly or through other models.
@@ -217,18 +223,19 @@ class Marts:
             only the one that reads the table itself is listed. The list is empty if there is no
             view in between.
         """
-        views_by_mart = {
-            node["name"]: self._find_views_between(node, table)
-            for node in self._list_materialized_models()
-        }
-        return {
-            name: sorted(views - {""}) for name, views in sorted(views_by_mart.items()) if views
-        }
+        readers = dict[str, list[str]]()
+        for mart in sorted(self._list_materialized_models(), key=lambda node: node["name"]):
+            views = self._find_views_between(mart, table)
+            if views:
+                readers[mart["name"]] = sorted(views - {""})
+        return readers
 
     def name_relation(self, name: str) -> str:
         """Return the table or view of a model, as the engine's catalog names it."""
-        (node,) = (node for node in self._list_models() if node["name"] == name)
-        return node["relation_name"]
+        (relation,) = (
+            node["relation_name"] for node in self._list_models() if node["name"] == name
+        )
+        return relation
 
     def build_marts(
         self,
@@ -257,14 +264,15 @@ class Marts:
 
         _ = self.manifest
         warehouse.register_missing_tables()
-        selected = ["--select", *(f"+{name}" for name in names)]
+        arguments = ["build", *NO_UNIT_TESTS]
+        if full_refresh:
+            arguments.append("--full-refresh")
+        arguments.append("--select")
+        arguments += [f"+{name}" for name in names]
         with tempfile.TemporaryDirectory(dir=self.target_folder, prefix="build-") as scratch:
             shutil.copy(self.target_folder / "partial_parse.msgpack", scratch)
             variables = self.environment_variables(address) | {"DBT_TARGET_PATH": scratch}
-            refresh = ["--full-refresh"] if full_refresh else []
-            output = run_dbt(
-                ["build", *NO_UNIT_TESTS, *refresh, *selected], variables, warehouse.spark
-            )
+            output = run_dbt(arguments, variables, warehouse.spark)
             if _has_failed(Path(scratch)):
                 raise_if_lost(warehouse.spark)
             finished = read_outcomes(Path(scratch), output)
@@ -272,12 +280,14 @@ class Marts:
         return finished
 
     def list_builds(self, after_nanos: int) -> list[Build]:
-        """Return the builds that `build` has finished since an instant in nanoseconds, in order."""
-        return [
-            Build(int(path.stem), [Outcome(**o) for o in json.loads(path.read_text())])
-            for path in sorted(self._builds_folder.glob("*.json"))
-            if int(path.stem) > after_nanos
-        ]
+        """Return the builds that ended after an instant in nanoseconds, in order."""
+        builds = list[Build]()
+        for path in sorted(self._builds_folder.glob("*.json")):
+            ended_at = int(path.stem)
+            if ended_at > after_nanos:
+                outcomes = [Outcome(**fields) for fields in json.loads(path.read_text())]
+                builds.append(Build(ended_at, outcomes))
+        return builds
 
     @property
     def _builds_folder(self) -> Path:
@@ -293,21 +303,23 @@ class Marts:
         scratch.rename(note)
 
     def _list_models(self) -> Iterator[Mapping[str, Any]]:
-        nodes = self.manifest["nodes"].values()
-        return (node for node in nodes if node["resource_type"] == "model")
+        for node in self.manifest["nodes"].values():
+            if node["resource_type"] == "model":
+                yield node
 
     def _list_materialized_models(self) -> Iterator[Mapping[str, Any]]:
-        virtual = ("view", "ephemeral")
-        return (n for n in self._list_models() if n["config"]["materialized"] not in virtual)
+        for node in self._list_models():
+            if node["config"]["materialized"] not in ("view", "ephemeral"):
+                yield node
 
     def _find_required_tables(self, node: Mapping[str, Any]) -> Iterator[str]:
         for parent in node["depends_on"]["nodes"]:
             source = self.manifest["sources"].get(parent)
             if source is None:
                 yield from self._find_required_tables(self.manifest["nodes"][parent])
-            elif source["schema"] == self._settings.database and not source["config"]["meta"].get(
-                "optional"
-            ):
+                continue
+            is_required = not source["config"]["meta"].get("optional")
+            if is_required and source["schema"] == self._settings.database:
                 yield source["identifier"]
 
     def _find_views_between(self, node: Mapping[str, Any], table: str) -> set[str]:
@@ -317,9 +329,9 @@ class Marts:
             source = self.manifest["sources"].get(parent)
             if source is None:
                 model = self.manifest["nodes"][parent]
-                virtual = model["config"]["materialized"] == "view"
-                ways = self._find_views_between(model, table)
-                views |= {model["name"] if virtual and not way else way for way in ways}
+                is_view = model["config"]["materialized"] == "view"
+                for view in self._find_views_between(model, table):
+                    views.add(model["name"] if is_view and not view else view)
             elif (source["schema"], source["identifier"]) == (self._settings.database, table):
                 views.add("")
         return views
@@ -331,9 +343,8 @@ class Marts:
             if old.stat().st_mtime < time.time() - _KEPT:
                 shutil.rmtree(old, ignore_errors=True)
         scratch = Path(tempfile.mkdtemp(dir=folder, prefix="parse-"))
-        output = run_dbt(
-            ["parse", "--quiet"], self.environment_variables() | {"DBT_TARGET_PATH": str(scratch)}
-        )
+        variables = self.environment_variables() | {"DBT_TARGET_PATH": str(scratch)}
+        output = run_dbt(["parse", "--quiet"], variables)
         if not (scratch / "manifest.json").exists():
             shutil.rmtree(scratch)
             raise DefinitionError(f"dbt can't read the project in {self.folder}: {output}")
@@ -354,7 +365,7 @@ def read_outcomes(target: Path, output: str = "") -> list[Outcome]:
     results = target / "run_results.json"
     if not results.exists():
         raise DefinitionError(f"dbt did not build the marts: {output}")
-    return [_parse_outcome(r) for r in json.loads(results.read_text())["results"]]
+    return [_parse_outcome(result) for result in json.loads(results.read_text())["results"]]
 
 
 def _has_failed(target: Path) -> bool:
@@ -377,13 +388,16 @@ def describe_missing_table(missing: Mapping[str, Sequence[str]], names: Iterable
 def describe_failure(outcomes: Iterable[Outcome]) -> str:
     """Return a message about the first model or test that failed in a build; empty if none did."""
     # dbt may add further statuses of a failure, such as `partial success`.
-    bad = [o for o in outcomes if not o.has_passed and o.status != "skipped"]
-    if not bad:
+    failed = [o for o in outcomes if not o.has_passed and o.status != "skipped"]
+    if not failed:
         return ""
-    kind = {"test": "Test", "operation": "Hook"}.get(bad[0].kind, "Mart")
-    further = f" ({len(bad) - 1} more failed)" if len(bad) > 1 else ""
-    reason = _remove_stack_trace(bad[0].message).rstrip(".")
-    return f"{kind} '{bad[0].name}' failed: {reason}.{further}"
+    first = failed[0]
+    kind = {"test": "Test", "operation": "Hook"}.get(first.kind, "Mart")
+    reason = _remove_stack_trace(first.message).rstrip(".")
+    message = f"{kind} '{first.name}' failed: {reason}."
+    if len(failed) > 1:
+        message += f" ({len(failed) - 1} more failed)"
+    return message
 
 
 def _remove_stack_trace(message: str) -> str:

@@ -98,32 +98,28 @@ def erase_everywhere(
     source = request.source
     derived = _find_derived(domains, source)
     sources = [source, *derived]
-    names = {each.name for each in sources}
-    own = [d for d in domains.transforms.values() if d.source.name in names]
+    definitions = _find_definitions(domains, sources)
     if request.vacuum and not request.dry_run:
-        _check_streams(settings, own)
-    built = _find_affected_marts(settings, warehouse, own)
-    held = [table for each in sources for table in run.list_tables(each, own)]
-    tables = [*dict.fromkeys(held), record.TABLE]
+        _check_streams(settings, definitions)
+    affected_marts = _find_affected_marts(settings, warehouse, definitions)
 
     def rebuild_marts() -> None:
-        for each in own:
-            record.delete_differences(warehouse, each.name)
-        if built:
-            on_progress(f"rebuild {', '.join(built)}")
+        for definition in definitions:
+            record.delete_differences(warehouse, definition.name)
+        if affected_marts:
+            on_progress(f"rebuild {', '.join(affected_marts)}")
             project = marts.Marts(settings)
-            found = project.build_marts(warehouse, address, built, full_refresh=True)
-            marts.raise_if_any(marts.describe_failure(found))
+            outcomes = project.build_marts(warehouse, address, affected_marts, full_refresh=True)
+            marts.raise_if_any(marts.describe_failure(outcomes))
 
-    with ExitStack() as locked:
-        # A rebuild of a derived source ingests its side tables.
-        rebuilds = [each.with_side_tables(REBUILD) for each in derived]
-        for each in (*sources, *rebuilds) if not request.dry_run else ():
-            locked.enter_context(lock_ingest(warehouse, each))
-        done = run.erase_events(
+    with ExitStack() as locks:
+        if not request.dry_run:
+            for ingested in _list_ingested_sources(source, derived):
+                locks.enter_context(lock_ingest(warehouse, ingested))
+        erasure = run.erase_events(
             warehouse,
             source,
-            own,
+            definitions,
             request.where,
             request.texts,
             derived=derived,
@@ -131,27 +127,59 @@ def erase_everywhere(
             on_finish=rebuild_marts,
             on_progress=on_progress,
         )
-        beyond = [
-            *_list_notes_on_operations(warehouse, source),
-            *_list_notes_on_copies(settings, domains, request, done),
-            *_list_notes_on_temporary_files(warehouse, done),
-            *_list_undefined_states(warehouse, domains),
-            *_find_unbuilt_tables(settings, warehouse),
-        ]
-        report = Report(done, built if done.events or done.resumed else [], beyond=beyond)
+        notes = _list_notes_on_operations(warehouse, source)
+        notes += _list_notes_on_copies(settings, domains, request, erasure)
+        notes += _list_notes_on_temporary_files(warehouse, erasure)
+        notes += _list_undefined_states(warehouse, domains)
+        notes += _find_unbuilt_tables(settings, warehouse)
+        has_changed = bool(erasure.events or erasure.resumed)
+        rebuilt_marts = affected_marts if has_changed else []
+        report = Report(erasure, rebuilt_marts, beyond=notes)
         if request.dry_run:
             return report
         if not request.vacuum:
-            until = None if done.id is None else format_instant(done.at + RETENTION)
-            return replace(report, readable_until=until)
+            if erasure.id is None:
+                return report
+            return replace(report, readable_until=format_instant(erasure.at + RETENTION))
         on_progress("delete old files")
-        vacuumed = [
-            *purge_old_files(warehouse, tables, done.at),
-            *purge_old_files(warehouse.open_marts(registered=False), built, done.at),
-        ]
-        kept = [each for each in vacuumed if each.spared]
-        spared = [f"Table '{each.table}' keeps {each.spared}." for each in kept]
-        return replace(report, vacuumed=vacuumed, beyond=[*beyond, *spared])
+        tables = _list_searched_tables(sources, definitions)
+        vacuumed = list(purge_old_files(warehouse, tables, erasure.at))
+        mart_tables = warehouse.open_marts(registered=False)
+        vacuumed += purge_old_files(mart_tables, affected_marts, erasure.at)
+        for result in vacuumed:
+            if result.spared:
+                notes.append(f"Table '{result.table}' keeps {result.spared}.")
+        return replace(report, vacuumed=vacuumed, beyond=notes)
+
+
+def _find_definitions(domains: Domains, sources: Sequence[Source]) -> list[Definition]:
+    """Return the assets that read one of the sources."""
+    names = {source.name for source in sources}
+    definitions = list[Definition]()
+    for definition in domains.transforms.values():
+        if definition.source.name in names:
+            definitions.append(definition)
+    return definitions
+
+
+def _list_ingested_sources(source: Source, derived: Sequence[DerivedSource]) -> list[Source]:
+    """Return the sources that no process may ingest during the erasure."""
+    ingested: list[Source] = [source, *derived]
+    for derived_source in derived:
+        # A rebuild of a derived source ingests its side tables.
+        ingested.append(derived_source.with_side_tables(REBUILD))
+    return ingested
+
+
+def _list_searched_tables(
+    sources: Sequence[Source], definitions: Sequence[Definition]
+) -> list[str]:
+    """Return each table once that can have contained an erased event."""
+    tables = list[str]()
+    for source in sources:
+        tables += run.list_tables(source, definitions)
+    tables.append(record.TABLE)
+    return list(dict.fromkeys(tables))
 
 
 def _find_derived(domains: Domains, source: Source) -> list[DerivedSource]:
@@ -171,12 +199,13 @@ def _find_derived(domains: Domains, source: Source) -> list[DerivedSource]:
 
 
 def _check_streams(settings: Settings, definitions: Sequence[Definition]) -> None:
-    asked = desired_streams.read_all(settings)
-    for each in definitions:
-        if each.name in asked:
+    desired = desired_streams.read_all(settings)
+    for definition in definitions:
+        name = definition.name
+        if name in desired:
             raise DataError(
-                f"The stream of '{each.name}' runs or will be restarted, and reads files that "
-                f"--vacuum deletes: stop it with `tidemark stream {each.name} --stop`, or omit "
+                f"The stream of '{name}' runs or will be restarted, and reads files that "
+                f"--vacuum deletes: stop it with `tidemark stream {name} --stop`, or omit "
                 "--vacuum."
             )
 
@@ -189,9 +218,10 @@ def _find_affected_marts(
     if not existing or not marts.has_project(settings):
         return []
     project = marts.Marts(settings)
-    readers = {
-        name for d in definitions for table in d.own_tables for name in project.find_readers(table)
-    }
+    readers = set[str]()
+    for definition in definitions:
+        for table in definition.own_tables:
+            readers.update(project.find_readers(table))
     return sorted(readers & existing)
 
 
@@ -200,31 +230,32 @@ def _list_notes_on_copies(
 ) -> list[str]:
     """Return notes on data that may still contain the events: data that the erasure can't delete,
     or does not search."""
+    source = request.source
     sentences = list[str]()
-    if request.source.name in domains.ingestions:
-        sentences.append(_describe_input_copies(settings, domains, request.source))
-    if request.source.lookups:
+    if source.name in domains.ingestions:
+        sentences.append(_describe_input_copies(settings, domains, source))
+    if source.lookups:
         sentences.append(
-            f"The lookup tables of '{request.source.name}' ({', '.join(request.source.lookups)}) "
+            f"The lookup tables of '{source.name}' ({', '.join(source.lookups)}) "
             "are unchanged: delete the same person's rows there yourself."
         )
     if erasure.unsearched > 0:
         sentences.append(
             f"The bytes of {format_count(erasure.unsearched, 'dead letter')} of "
-            f"'{request.source.name}' were kept, because there are no columns to search, and none "
+            f"'{source.name}' were kept, because there are no columns to search, and none "
             "of the texts of --dead-letters-containing is in them."
         )
-    for each in erasure.sent:
+    for sent in erasure.sent:
         sentences.append(
-            f"{each.outlet} has records of {format_count(each.total, 'window')} of '{each.asset}' "
+            f"{sent.outlet} has records of {format_count(sent.total, 'window')} of '{sent.asset}' "
             "that contained an erased event. Published records can't be recalled: "
-            f"`tidemark sink {each.asset}` publishes the corrected windows, and the topic's "
+            f"`tidemark sink {sent.asset}` publishes the corrected windows, and the topic's "
             "retention deletes the others."
         )
-    for each in domains.pipelines:
-        if each.source.name == request.source.name:
-            topics = ", ".join(each.outputs)
-            sentences.append(f"{each} has written events to {topics}, which still have them.")
+    for pipeline in domains.pipelines:
+        if pipeline.source.name == source.name:
+            topics = ", ".join(pipeline.outputs)
+            sentences.append(f"{pipeline} has written events to {topics}, which still have them.")
     sentences.append(
         "Not searched: Dagster's records of runs and checks, Spark's event log, and copies of the "
         "tables that readers made."
@@ -267,14 +298,17 @@ def _list_undefined_states(warehouse: Warehouse, domains: Domains) -> list[str]:
     An earlier version of Tidemark wrote them, so that the erasure can't determine whether they were
     computed from the source.
     """
-    own = {d.state_table.owner for d in domains.transforms.values()}
-    states = [t for t in own_tables(warehouse) if t.role is Role.STATE and not t.bases]
-    odd = [t for t in states if t.owner not in own]
-    if not odd:
+    defined_owners = {d.state_table.owner for d in domains.transforms.values()}
+    undefined = list[str]()
+    for table in own_tables(warehouse):
+        lacks_bases = table.role is Role.STATE and not table.bases
+        if lacks_bases and table.owner not in defined_owners:
+            undefined.append(table)
+    if not undefined:
         return []
     return [
-        f"No domain defines the assets of {', '.join(odd)}, and these tables don't record what "
-        "they were computed from: check their content yourself."
+        f"No domain defines the assets of {', '.join(undefined)}, and these tables don't record "
+        "what they were computed from: check their content yourself."
     ]
 
 
@@ -282,21 +316,26 @@ def _list_notes_on_operations(warehouse: Warehouse, source: Source) -> list[str]
     """Return a note for each unfinished erasure of the source."""
     unfinished = operations.find_unfinished(warehouse.path_of("").rstrip("/"))
     owner = source.log_table.owner
-    return [str(o) for o in unfinished if (o.kind, o.owner) == (Kind.ERASE, owner)]
+    notes = list[str]()
+    for operation in unfinished:
+        if operation.kind == Kind.ERASE and operation.owner == owner:
+            notes.append(str(operation))
+    return notes
 
 
 def _find_unbuilt_tables(settings: Settings, warehouse: Warehouse) -> list[str]:
     """Return one note that lists the tables in the marts' database that no dbt model creates; no
     note if there are none."""
-    place = warehouse.open_marts(registered=False)
-    existing = place.list_tables()
-    known = marts.Marts(settings).list_marts() if existing and marts.has_project(settings) else []
-    odd = sorted(set(existing) - set(known))
-    if not odd:
+    mart_tables = warehouse.open_marts(registered=False)
+    unbuilt = set(mart_tables.list_tables())
+    if unbuilt and marts.has_project(settings):
+        unbuilt -= set(marts.Marts(settings).list_marts())
+    if not unbuilt:
         return []
+    pronoun = "its" if len(unbuilt) == 1 else "their"
     return [
         (
-            f"No dbt model creates {', '.join(odd)} in '{place.database}': check "
-            f"{'its' if len(odd) == 1 else 'their'} content yourself."
+            f"No dbt model creates {', '.join(sorted(unbuilt))} in '{mart_tables.database}': "
+            f"check {pronoun} content yourself."
         )
     ]

@@ -49,8 +49,9 @@ class MetricDefinition:
     @property
     def kind(self) -> str:
         """The type of the metric: `histogram`, `counter` or `gauge`."""
-        counts = "counter" if self.name.endswith("_total") else "gauge"
-        return "histogram" if self.is_histogram else counts
+        if self.is_histogram:
+            return "histogram"
+        return "counter" if self.name.endswith("_total") else "gauge"
 
 
 def _source_metric(
@@ -59,7 +60,8 @@ def _source_metric(
     value: Callable[[SourceOverview], float | None],
 ) -> MetricDefinition:
     def sample_sources(overview: Overview) -> Iterator[_Sample]:
-        return (((source.name,), value(source)) for source in overview.sources)
+        for source in overview.sources:
+            yield (source.name,), value(source)
 
     return MetricDefinition(f"tidemark_source_{name}", ("source",), meaning, sample_sources)
 
@@ -72,7 +74,8 @@ def _asset_metric(
     is_histogram: bool = False,
 ) -> MetricDefinition:
     def sample_assets(overview: Overview) -> Iterator[_Sample]:
-        return (((asset.name,), value(asset)) for asset in overview.assets)
+        for asset in overview.assets:
+            yield (asset.name,), value(asset)
 
     return MetricDefinition(
         f"tidemark_asset_{name}", ("asset",), meaning, sample_assets, is_histogram
@@ -89,7 +92,8 @@ def _labeled_metric(
 ) -> MetricDefinition:
     def sample_labels(overview: Overview) -> Iterator[_Sample]:
         for asset in overview.assets:
-            yield from (((asset.name, *more), value) for more, value in values(asset).items())
+            for label_values, value in values(asset).items():
+                yield (asset.name, *label_values), value
 
     return MetricDefinition(
         f"tidemark_asset_{name}", ("asset", *labels), meaning, sample_labels, is_histogram
@@ -98,15 +102,17 @@ def _labeled_metric(
 
 def _table_metric(name: str, meaning: str, attribute: str) -> MetricDefinition:
     def sample_tables(overview: Overview) -> Iterator[_Sample]:
-        return (((table,), getattr(size, attribute)) for table, size in overview.tables.items())
+        for table, size in overview.tables.items():
+            yield (table,), getattr(size, attribute)
 
     return MetricDefinition(f"tidemark_table_{name}", ("table",), meaning, sample_tables)
 
 
 def _kafka_lag(overview: Overview) -> Iterator[_Sample]:
     for source in overview.sources:
-        waiting = {} if source.backlog is None else source.backlog.waiting
-        for (topic, partition), count in sorted(waiting.items()):
+        if source.backlog is None:
+            continue
+        for (topic, partition), count in sorted(source.backlog.waiting.items()):
             yield (source.name, topic, str(partition)), count
 
 
@@ -138,10 +144,9 @@ def _list_extra_metrics(name: str) -> Iterator[MetricDefinition]:
 
     def sample_states(overview: Overview) -> Iterator[_Sample]:
         for pipeline_state in overview.pipelines[name]:
-            yield (
-                (pipeline_state.pipeline.name,),
-                None if pipeline_state.state is None else int(pipeline_state.state == RUNNING),
-            )
+            if pipeline_state.state is not None:
+                is_running = pipeline_state.state == RUNNING
+                yield (pipeline_state.pipeline.name,), int(is_running)
 
     def sample_lags(overview: Overview) -> Iterator[_Sample]:
         for pipeline_state in overview.pipelines[name]:
@@ -166,7 +171,11 @@ def _list_extra_metrics(name: str) -> Iterator[MetricDefinition]:
 def _sample_sinks(
     value: Callable[[SinkOverview, Overview], float | None],
 ) -> Callable[[Overview], Iterable[_Sample]]:
-    return lambda s: (((o.asset, o.topic), value(o, s)) for o in s.sinks)
+    def sample_sinks(overview: Overview) -> Iterator[_Sample]:
+        for sink in overview.sinks:
+            yield (sink.asset, sink.topic), value(sink, overview)
+
+    return sample_sinks
 
 
 def _to_seconds(instant: int | None) -> float | None:
@@ -435,11 +444,11 @@ METRICS: tuple[MetricDefinition, ...] = (
 
 class _Metrics(Collector):
     def __init__(self, overview: Overview) -> None:
-        self._sight = overview
+        self._overview = overview
 
     def collect(self) -> Iterator[Metric]:
         for metric in METRICS:
-            yield _create_family(metric, self._sight)
+            yield _create_family(metric, self._overview)
 
 
 def render_metrics(overview: Overview) -> bytes:

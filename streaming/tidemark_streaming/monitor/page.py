@@ -1,7 +1,7 @@
 """The data of the live page as JSON. Instants are in milliseconds."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +43,7 @@ class Axis:
             span: one of `SPANS`. None means the shortest one that is at least twice as long as the
                 time since the newest run ended, or the longest one if none is long enough.
         """
-        ended = [a.runs.ended_at for a in overview.assets if a.runs.ended_at is not None]
-        age = (overview.at - max(ended)) / 1e6 if ended else 0
-        chosen = span or next((s for s in SPANS if age <= s / 2), SPANS[-1])
+        chosen = span or _choose_span(overview)
         step = chosen // POINTS
         seconds = overview.at // 1_000_000
         return cls((seconds // step + 1) * step, step)
@@ -80,20 +78,32 @@ class Axis:
             point = POINTS - 1 - self._points_before_end(instant)
             if point < POINTS:
                 by_point[point] = max(by_point[point] or 0, level)
-        last = None
-        left = 0
+        last_level = None
+        continued_points = 0
         for point, level in enumerate(by_point):
             if level is not None:
-                last = level
-                left = _HELD // self.step
-            elif left:
-                by_point[point] = last
-                left = left - 1
+                last_level = level
+                continued_points = _HELD // self.step
+            elif continued_points:
+                by_point[point] = last_level
+                continued_points -= 1
         return by_point
 
     def _points_before_end(self, instant: int) -> int:
         """Return how many points an instant lies before the last point; negative after `end`."""
         return (self.end * 1_000_000 - instant - 1) // (self.step * 1_000_000)
+
+
+def _choose_span(overview: Overview) -> int:
+    """Return the shortest time range that is twice as long as the time since the last run."""
+    age = 0.0
+    ended = [asset.runs.ended_at for asset in overview.assets if asset.runs.ended_at is not None]
+    if ended:
+        age = (overview.at - max(ended)) / 1e6
+    for span in SPANS:
+        if age <= span / 2:
+            return span
+    return SPANS[-1]
 
 
 def create_page_data(
@@ -107,6 +117,12 @@ def create_page_data(
     """
     axis = Axis.for_range(overview, span)
     services = overview.services
+    sinks = list[dict[str, Any]]()
+    for sink in overview.sinks:
+        sinks.append(_describe_sink(sink, overview.at, services.sinks.get(sink.asset)))
+    pipelines = list[dict[str, Any]]()
+    for extra, extra_pipelines in overview.pipelines.items():
+        pipelines += [_describe_pipeline(extra, pipeline) for pipeline in extra_pipelines]
     return {
         "at": overview.at // 1000,
         "database": database,
@@ -120,22 +136,17 @@ def create_page_data(
         "troubles": dict(overview.troubles),
         "sources": [_describe_source(source, services, axis) for source in overview.sources],
         "streams": [_describe_stream(asset, overview, axis) for asset in overview.assets],
-        "sinks": [
-            _describe_sink(sink, overview.at, services.sinks.get(sink.asset))
-            for sink in overview.sinks
-        ],
-        "pipelines": [
-            _describe_pipeline(extra, pipeline)
-            for extra, pipelines in overview.pipelines.items()
-            for pipeline in pipelines
-        ],
+        "sinks": sinks,
+        "pipelines": pipelines,
     }
 
 
 def _describe_sink(
     sink: SinkOverview, time_micros: int, command: StreamState | None
 ) -> dict[str, Any]:
-    waits = sink.seconds_behind(time_micros)
+    seconds = sink.seconds_behind(time_micros)
+    # Whole seconds, so that most requests get the same data.
+    whole_seconds = None if seconds is None else float(int(seconds))
     return {
         "asset": sink.asset,
         "topic": sink.topic,
@@ -143,15 +154,14 @@ def _describe_sink(
         "state": command and command.state,
         "error": command and command.error,
         "behind": sink.behind,
-        # Whole seconds, so that most requests get the same data.
-        "waits": None if waits is None else float(int(waits)),
+        "waits": whole_seconds,
         "trouble": sink.trouble,
     }
 
 
 def _describe_pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]:
     pipeline = overview.pipeline
-    waiting = overview.waiting
+    waiting = None if overview.waiting is None else sum(overview.waiting.values())
     return {
         "extra": extra,
         "name": pipeline.name,
@@ -159,7 +169,7 @@ def _describe_pipeline(extra: str, overview: PipelineOverview) -> dict[str, Any]
         "go": list(pipeline.outputs),
         "state": overview.state,
         "error": overview.error,
-        "waiting": None if waiting is None else _count_total(waiting.values()),
+        "waiting": waiting,
         "trouble": overview.trouble,
     }
 
@@ -168,7 +178,25 @@ def _describe_source(source: SourceOverview, services: Services, axis: Axis) -> 
     ingest = services.ingests.get(source.name, IngestState())
     snapshot = source.snapshot
     backlog = source.backlog
-    waiting = {} if backlog is None else backlog.waiting
+    followed = ingest.following
+    following = None
+    if followed is not None:
+        following = {
+            "runs": followed.runs,
+            "assets": list(followed.assets),
+            "error": followed.error,
+        }
+    kafka = None
+    if backlog is not None:
+        waiting = list[list[Any]]()
+        for (topic, partition), count in sorted(backlog.waiting.items()):
+            waiting.append([topic, partition, count])
+        kafka = {
+            "trouble": backlog.trouble,
+            "silent": backlog.is_silent,
+            "waiting": waiting,
+            "waited": axis.highest_by_point(source.waited),
+        }
     return {
         "name": source.name,
         "played": source.played,
@@ -186,21 +214,8 @@ def _describe_source(source: SourceOverview, services: Services, axis: Axis) -> 
         "atWork": ingest.at_work,
         "refused": ingest.refused,
         "bySensor": ingest.by_sensor,
-        "following": None
-        if ingest.following is None
-        else {
-            "runs": ingest.following.runs,
-            "assets": list(ingest.following.assets),
-            "error": ingest.following.error,
-        },
-        "kafka": None
-        if backlog is None
-        else {
-            "trouble": backlog.trouble,
-            "silent": backlog.is_silent,
-            "waiting": [[topic, n, count] for (topic, n), count in sorted(waiting.items())],
-            "waited": axis.highest_by_point(source.waited),
-        },
+        "following": following,
+        "kafka": kafka,
     }
 
 
@@ -209,24 +224,28 @@ def _describe_stream(asset: AssetOverview, overview: Overview, axis: Axis) -> di
     snapshot = asset.snapshot
     runs = asset.runs
     span = asset.span
-    points = axis.group_by_point(runs.recent)
-    stream_state = overview.services.streams.get(asset.name)
     mark = _to_millis(snapshot.watermark)
-    longest = [max(p, key=lambda r: r.seconds, default=None) for p in points]
+    final_before = None
+    if mark is not None:
+        final_before = mark - definition.allowed_lateness // 1000
+    bars = list[list[int]]()
+    for window in asset.windows:
+        end = window.end // 1000
+        bars.append([end, window.final, window.ended, window.open, window.quarantined])
+    quarantined = list[dict[str, Any]]()
+    for window in asset.quarantined:
+        start = window.start // 1000
+        quarantined.append({"start": start, "keys": window.keys, "why": window.why})
     return {
         "name": asset.name,
         "source": asset.source.name,
         "follows": definition.rolled_up_name,
         "windows": str(definition.window),
         "lateness": format_duration(definition.allowed_lateness),
-        "state": None if stream_state is None else stream_state.state,
-        "failures": 0 if stream_state is None else stream_state.failures,
-        "error": None if stream_state is None else stream_state.error,
-        "restarts": 0 if stream_state is None else stream_state.restarts or 0,
-        "keptBy": None if stream_state is None else stream_state.kept_by,
+        **_describe_stream_state(overview.services.streams.get(asset.name)),
         "watermark": mark,
         "ended": snapshot.watermark == INFINITY,
-        "finalBefore": None if mark is None else mark - definition.allowed_lateness // 1000,
+        "finalBefore": final_before,
         "behind": snapshot.behind,
         "rowsWaiting": snapshot.rows_waiting,
         "unfollowed": snapshot.unfollowed is not None,
@@ -239,31 +258,66 @@ def _describe_stream(asset: AssetOverview, overview: Overview, axis: Axis) -> di
         "held": asset.quarantined_count,
         "late": snapshot.late,
         "tooLate": snapshot.too_late,
-        "rate": [_count_total(r.rows for r in p) / axis.step if p else None for p in points],
-        "seconds": [None if run is None else run.seconds for run in longest],
-        "steps": {
-            step: [None if run is None else run.steps.get(step, 0) for run in longest]
-            for step in ledger.ENDED
-        },
-        "latency": [_find_longest_latency(p) for p in points],
-        "lateShare": [_compute_share(p, "late") for p in points],
-        "tooLateShare": [_compute_share(p, "too_late") for p in points],
-        "lag": [_lag_at_end(p[0], asset.source) if p else None for p in points],
+        **_describe_runs(asset, axis),
         "axis": {
             "start": span.start // 1000,
             "end": span.end // 1000,
             "step": span.step // 1000,
             "together": span.together,
         },
-        "bars": [[w.end // 1000, w.final, w.ended, w.open, w.quarantined] for w in asset.windows],
-        "quarantined": [
-            {"start": w.start // 1000, "keys": w.keys, "why": w.why} for w in asset.quarantined
-        ],
+        "bars": bars,
+        "quarantined": quarantined,
+    }
+
+
+def _describe_stream_state(stream: StreamState | None) -> dict[str, Any]:
+    """Return the state of an asset's stream, which is None if none should run."""
+    if stream is None:
+        return {"state": None, "failures": 0, "error": None, "restarts": 0, "keptBy": None}
+    return {
+        "state": stream.state,
+        "failures": stream.failures,
+        "error": stream.error,
+        "restarts": stream.restarts or 0,
+        "keptBy": stream.kept_by,
+    }
+
+
+def _describe_runs(asset: AssetOverview, axis: Axis) -> dict[str, Any]:
+    """Return the values of the charts, each as a list with a value or None for each point."""
+    rates: list[float | None] = [None] * POINTS
+    seconds: list[float | None] = [None] * POINTS
+    latencies: list[float | None] = [None] * POINTS
+    late_shares: list[float | None] = [None] * POINTS
+    too_late_shares: list[float | None] = [None] * POINTS
+    lags: list[float | None] = [None] * POINTS
+    steps: dict[str, list[float | None]] = {step: [None] * POINTS for step in ledger.ENDED}
+    for point, runs in enumerate(axis.group_by_point(asset.runs.recent)):
+        if not runs:
+            continue
+        longest = max(runs, key=lambda run: run.seconds)
+        seconds[point] = longest.seconds
+        for step in ledger.ENDED:
+            steps[step][point] = longest.steps.get(step, 0)
+        rates[point] = sum(run.rows for run in runs) / axis.step
+        latencies[point] = _find_longest_latency(runs)
+        late_shares[point] = _compute_share(runs, "late")
+        too_late_shares[point] = _compute_share(runs, "too_late")
+        lags[point] = _lag_at_end(runs[0], asset.source)
+    return {
+        "rate": rates,
+        "seconds": seconds,
+        "steps": steps,
+        "latency": latencies,
+        "lateShare": late_shares,
+        "tooLateShare": too_late_shares,
+        "lag": lags,
     }
 
 
 def _find_longest_latency(runs: Sequence[Run]) -> float | None:
-    return max((r.latency for r in runs if r.latency is not None), default=None)
+    latencies = [run.latency for run in runs if run.latency is not None]
+    return max(latencies, default=None)
 
 
 def _lag_at_end(run: Run, source: SourceOverview) -> float | None:
@@ -271,18 +325,16 @@ def _lag_at_end(run: Run, source: SourceOverview) -> float | None:
 
     The lag of a recording is measured against its newest event, and shows how the asset catches up.
     """
-    return lag_seconds(source.clock if source.played else run.ended_at, run.watermark)
+    clock =source.clock if source.played else run.ended_at
+    return lag_seconds(clock, run.watermark)
 
 
-def _compute_share(runs: Sequence[Run], verdict: str) -> float | None:
-    events = _count_total(r.events for r in runs)
-    if events:
-        return _count_total(getattr(r, verdict) for r in runs) / events
-    return None
-
-
-def _count_total(numbers: Iterable[int]) -> int:
-    return sum(numbers)
+def _compute_share(runs: Sequence[Run], lateness: str) -> float | None:
+    """Return the share of events with a lateness, which is the name of the attribute of runs."""
+    events = sum(run.events for run in runs)
+    if not events:
+        return None
+    return sum(getattr(run, lateness) for run in runs) / events
 
 
 def _to_millis(instant: int | None) -> int | None:

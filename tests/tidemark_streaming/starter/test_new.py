@@ -190,7 +190,7 @@ def test_a_column_named_like_a_reserved_one_is_renamed(column: str, here: Path) 
     exec((here / "house/house/sources.py").read_text(), namespace)
     source = namespace["orders"]
     assert source.rename == {column: other}
-    assert list(source.fields) == header.split(",")
+    assert list(source.record_fields) == header.split(",")
 
 
 def test_an_invalid_column_name_is_refused_before_writing(here: Path) -> None:

@@ -5,14 +5,25 @@ from dataclasses import dataclass
 
 from tidemark.base.instants import BEGINNING, INFINITY, as_datetime
 
-_SECOND, _MINUTE, _HOUR, _DAY = 1_000_000, 60_000_000, 3_600_000_000, 86_400_000_000
-_STEPS = (
-    *(10**power * times for power in range(6) for times in (1, 2, 5)),
-    *(_SECOND * n for n in (1, 2, 5, 10, 15, 30)),
-    *(_MINUTE * n for n in (1, 2, 5, 10, 15, 30)),
-    *(_HOUR * n for n in (1, 2, 3, 6, 12)),
-    *(_DAY * n for n in (1, 2, 7, 14, 28, 91, 365, 3650, 36500, 365000)),
-)
+_SECOND = 1_000_000
+_MINUTE = 60 * _SECOND
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+_STEPS_BY_UNIT = {
+    1: (1, 2, 5),
+    10: (1, 2, 5),
+    100: (1, 2, 5),
+    1_000: (1, 2, 5),
+    10_000: (1, 2, 5),
+    100_000: (1, 2, 5),
+    _SECOND: (1, 2, 5, 10, 15, 30),
+    _MINUTE: (1, 2, 5, 10, 15, 30),
+    _HOUR: (1, 2, 3, 6, 12),
+    _DAY: (1, 2, 7, 14, 28, 91, 365, 3650, 36500, 365000),
+}
+"""The distances that two labels can have, as multiples of a unit."""
+
+_STEPS = [unit * factor for unit, factors in _STEPS_BY_UNIT.items() for factor in factors]
 
 
 @dataclass(frozen=True)
@@ -38,21 +49,20 @@ class Axis:
         return self.begin <= micros <= self.end
 
     def choose_ticks(self, letter_width: float) -> list[tuple[int, str]]:
-        """Return round instants and their labels, as many as fit if a letter is `letter` wide.
+        """Return round instants and their labels, as many as fit.
 
         If the axis shows only one day, the labels omit the date.
         """
-        form = "0" * 8
+        longest = 8
         while True:
-            step = self._choose_step((len(form) + 3) * letter_width)
-            labels = [
-                (instant, self._label_instant(instant, step))
-                for instant in self._round_instants(step)
-            ]
-            longest = max((label for _, label in labels), key=len, default="")
-            if len(longest) <= len(form) or step == _STEPS[-1]:
+            # The distance depends on the labels' length, and the labels on their distance.
+            step = self._choose_step((longest + 3) * letter_width)
+            instants = self._round_instants(step)
+            labels = [(instant, self._label_instant(instant, step)) for instant in instants]
+            length = max((len(label) for _, label in labels), default=0)
+            if length <= longest or step == _STEPS[-1]:
                 return labels
-            form = longest
+            longest = length
 
     @property
     def single_day(self) -> str | None:
@@ -65,17 +75,23 @@ class Axis:
         return None
 
     def _choose_step(self, label_width: float) -> int:
-        enough = (self.end - self.begin) * label_width / self.length
-        return next((s for s in _STEPS if s >= enough), _STEPS[-1])
+        least = (self.end - self.begin) * label_width / self.length
+        for step in _STEPS:
+            if step >= least:
+                return step
+        return _STEPS[-1]
 
     def _round_instants(self, step: int) -> range:
-        return range(-(-self.begin // step) * step, self.end + 1, step)
+        first = -(-self.begin // step) * step
+        return range(first, self.end + 1, step)
 
     def _label_instant(self, instant: int, step: int) -> str:
         moment = as_datetime(instant)
         if step >= _DAY:
             return moment.date().isoformat()
-        clock = f"{moment:%H:%M}" if step >= _MINUTE else f"{moment:%H:%M:%S}"
+        clock = f"{moment:%H:%M}"
+        if step < _MINUTE:
+            clock = f"{moment:%H:%M:%S}"
         if step < _SECOND:
             digits = 6 if step < 1000 else 3
             clock += f".{moment.microsecond:06}"[: digits + 1]
@@ -87,9 +103,11 @@ class Axis:
 def create_axis(instants: Iterable[int], watermarks: Iterable[int], length: int) -> Axis:
     """Return an axis that shows all instants, and those watermarks that are near the instants."""
     shown = list(instants) or [0, _SECOND]
-    span = max(shown) - min(shown) or _SECOND
-    near = [w for w in watermarks if min(shown) - span // 2 <= w <= max(shown) + span // 2]
-    begin = min(shown + near)
-    end = max(shown + near)
+    begin = min(shown)
+    end = max(shown)
+    reach = (end - begin or _SECOND) // 2
+    near = [mark for mark in watermarks if begin - reach <= mark <= end + reach]
+    begin = min([begin, *near])
+    end = max([end, *near])
     margin = (end - begin) // 40 or _SECOND
     return Axis(max(begin - margin, BEGINNING), min(end + margin, INFINITY), length, margin)

@@ -7,7 +7,7 @@ from typing import Any
 from tidemark.base.instants import BEGINNING, INFINITY, parse_instant
 from tidemark_streaming.scenario.draw.classified_events import ClassifiedEvent, Span
 from tidemark_streaming.scenario.draw.event_logs import Step
-from tidemark_streaming.scenario.draw.firings import find_firings
+from tidemark_streaming.scenario.draw.firings import Firings, find_firings
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.read.values import to_short_text, truncate
 
@@ -23,8 +23,12 @@ class _PaneLabel:
     arrival: int | None
 
     def __str__(self) -> str:
-        after = "" if self.arrival is None else f" #{self.arrival}"
-        return f"{self.timing}{after}{self.values and ': '}{self.values}"
+        text = self.timing
+        if self.arrival is not None:
+            text += f" #{self.arrival}"
+        if self.values:
+            text += f": {self.values}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -67,19 +71,25 @@ def list_bars(
     panes: dict[tuple[Span, tuple[Any, ...]], list[Mapping[str, Any]]] = {}
     for row in result["panes"]:
         panes.setdefault(_identify_window(row, keys), []).append(row)
-    drawn = []
+    bars = list[Bar]()
     for span, key in {**published, **panes}:
         row = published.get((span, key))
-        key_events = [e for e in events if e.key == key]
-        told_when = scenario.arrivals and not scenario.prepares_rows
-        when = find_firings(scenario, arrivals, key_events, span) if told_when else {}
-        row_values = None if row is None else _describe_values(row, scenario, named=True)
-        fired = _pane_labels(panes.get((span, key), []), when, scenario, row_values)
-        label = truncate(" ".join(map(to_short_text, key)), 30)
-        newest = row or panes[span, key][-1]
-        final = row is not None and row["final"]
-        drawn.append(Bar(label, span, row_values, newest["timing"], final, fired))
-    return sorted(drawn, key=lambda bar: (bar.key, bar.span))
+        pane_rows = panes.get((span, key), [])
+        key_events = [event for event in events if event.key == key]
+        firings = Firings()
+        # Without arrivals or with unknown keys, the scenario does not determine the firings.
+        if scenario.arrivals and not scenario.prepares_rows:
+            firings = find_firings(scenario, arrivals, key_events, span)
+        values = None
+        is_final = False
+        if row is not None:
+            values = _describe_values(row, scenario, named=True)
+            is_final = row["final"]
+        labels = _pane_labels(pane_rows, firings, scenario, values)
+        key_label = truncate(" ".join(map(to_short_text, key)), 30)
+        newest = row or pane_rows[-1]
+        bars.append(Bar(key_label, span, values, newest["timing"], is_final, labels))
+    return sorted(bars, key=lambda bar: (bar.key, bar.span))
 
 
 def arrange_in_lanes(
@@ -127,27 +137,36 @@ def _pane_labels(
     values: dict[int, list[str]] = {}
     timings: dict[int, str] = {}
     for row in rows:
-        texts = _describe_values(row, scenario, named=False)
+        text = _describe_values(row, scenario, named=False)
         if row["retraction"]:
-            texts = negate_text(texts)
-        values.setdefault(row["pane"], []).append(texts)
+            text = negate_text(text)
+        values.setdefault(row["pane"], []).append(text)
         timings[row["pane"]] = row["timing"]
-    fresh = [row["pane"] for row in rows if not row["retraction"]]
-    fired_by_pane: dict[int, int] = {}
-    for timing in set(timings.values()):
-        panes = [pane for pane in fresh if timings[pane] == timing]
+    arrivals = _match_arrivals(rows, timings, arrivals_by_timing)
+    is_in_bar = published is not None and len(rows) == 1
+    labels = list[_PaneLabel]()
+    for pane, texts in sorted(values.items()):
+        text = "" if is_in_bar else truncate(", ".join(texts), _LONGEST)
+        labels.append(_PaneLabel(timings[pane], text, arrivals.get(pane)))
+    return tuple(labels)
+
+
+def _match_arrivals(
+    rows: list[Mapping[str, Any]],
+    timings: Mapping[int, str],
+    arrivals_by_timing: Mapping[str, list[int]],
+) -> dict[int, int]:
+    """Return the arrival that fired each pane, if a timing has as many panes as firings."""
+    panes_by_timing = dict[str, list[int]]()
+    for row in rows:
+        if not row["retraction"]:
+            panes_by_timing.setdefault(timings[row["pane"]], []).append(row["pane"])
+    arrivals = dict[int, int]()
+    for timing, panes in panes_by_timing.items():
         fired = arrivals_by_timing.get(timing, [])
         if len(panes) == len(fired):
-            fired_by_pane |= zip(panes, fired, strict=True)
-    alone = published is not None and len(rows) == 1
-    return tuple(
-        _PaneLabel(
-            timings[pane],
-            "" if alone else truncate(", ".join(texts), _LONGEST),
-            fired_by_pane.get(pane),
-        )
-        for pane, texts in sorted(values.items())
-    )
+            arrivals |= zip(panes, fired, strict=True)
+    return arrivals
 
 
 def negate_text(values: str) -> str:
@@ -161,7 +180,8 @@ def _describe_values(row: Mapping[str, Any], scenario: Scenario, *, named: bool)
     names = list(scenario.transform.aggregates)
     if len(names) == 1 and not named:
         return to_short_text(row[names[0]])
-    return truncate(", ".join(f"{name} {to_short_text(row[name])}" for name in names), _LONGEST)
+    texts = [f"{name} {to_short_text(row[name])}" for name in names]
+    return truncate(", ".join(texts), _LONGEST)
 
 
 def _identify_window(row: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Span, tuple[Any, ...]]:

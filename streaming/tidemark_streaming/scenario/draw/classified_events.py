@@ -9,12 +9,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.base.instants import BEGINNING, INFINITY
+from tidemark.define.transform import WindowedTransform
 from tidemark.define.windows import Calendar, Cumulating, Session, Sliding, Tumbling, Window
 from tidemark_streaming.scenario.draw.event_logs import Step, event_time
 from tidemark_streaming.scenario.read.parse import Scenario
 from tidemark_streaming.scenario.read.values import to_plain
 
-ON_TIME, LATE, TOO_LATE, SOME_LATE, NO_TIME = "on time", "late", "too late", "late for some", "none"
+ON_TIME = "on time"
+LATE = "late"
+TOO_LATE = "too late"
+SOME_LATE = "late for some"
+NO_TIME = "none"
 DUPLICATE = "duplicate"
 Span = tuple[int, int]
 
@@ -42,34 +47,50 @@ class ClassifiedEvent:
         """
         if self.duplicate:
             return DUPLICATE
-        verdicts = set(self.windows.values())
-        if len(verdicts) == 1:
-            return verdicts.pop()
-        return SOME_LATE if verdicts else NO_TIME
+        lateness = set(self.windows.values())
+        if not lateness:
+            return NO_TIME
+        if len(lateness) > 1:
+            return SOME_LATE
+        return lateness.pop()
 
 
 def classify_events(scenario: Scenario, arrivals: Sequence[Step]) -> list[ClassifiedEvent]:
     """Return the events of the transform's source in the order of their arrival."""
-    columns = list(scenario.source.columns.items())
+    columns = list(scenario.source.columns)
+    types = list(scenario.source.columns.values())
     known_keys = () if scenario.prepares_rows else scenario.transform.keys
-    keys = [next(i for i, (c, _) in enumerate(columns) if c == k) for k in known_keys]
+    key_indexes = [columns.index(key) for key in known_keys]
     classified: list[ClassifiedEvent] = []
     seen: dict[tuple[Any, ...], list[int]] = {}
     for step in arrivals:
         for row in step.arrival.rows:
             time = event_time(scenario.source, step.arrival, row)
             is_duplicate = time is not None and _is_duplicate(scenario, row, time, seen)
-            windows = (
-                []
-                if time is None or is_duplicate
-                else find_windows(scenario.transform.window, time)
-            )
-            windows = [w for w in windows if w[0] >= BEGINNING and w[1] <= INFINITY]
-            lateness = scenario.transform.allowed_lateness
-            verdicts = {w: _classify_lateness(w[1], step.before, lateness) for w in windows}
-            key = tuple(to_plain(row[i], columns[i][1]) for i in keys)
-            classified.append(ClassifiedEvent(step, row, time, key, verdicts, is_duplicate))
+            windows = dict[Span, str]()
+            if time is not None and not is_duplicate:
+                windows = _classify_lateness(scenario.transform, time, step.before)
+            key = tuple(to_plain(row[index], types[index]) for index in key_indexes)
+            classified.append(ClassifiedEvent(step, row, time, key, windows, is_duplicate))
     return classified
+
+
+def _classify_lateness(
+    transform: WindowedTransform, time: int, watermark: int | None
+) -> dict[Span, str]:
+    """Return the windows of an event at an instant, with its lateness in each."""
+    lateness_by_window = dict[Span, str]()
+    for start, end in find_windows(transform.window, time):
+        if start < BEGINNING or end > INFINITY:
+            continue
+        if watermark is None or watermark < end:
+            lateness = ON_TIME
+        elif watermark < end + transform.allowed_lateness:
+            lateness = LATE
+        else:
+            lateness = TOO_LATE
+        lateness_by_window[start, end] = lateness
+    return lateness_by_window
 
 
 def _is_duplicate(
@@ -80,11 +101,11 @@ def _is_duplicate(
     if unique is None:
         return False
     columns = list(scenario.source.columns)
-    key = tuple(row[columns.index(c)] for c in unique.by)
+    key = tuple(row[columns.index(column)] for column in unique.by)
     if None in key:
         return False
     times = seen.setdefault(key, [])
-    is_duplicate = any(abs(time - t) <= unique.within for t in times)
+    is_duplicate = any(abs(time - earlier) <= unique.within for earlier in times)
     times.append(time)
     return is_duplicate
 
@@ -108,9 +129,3 @@ def find_windows(window: Window, time: int) -> list[Span]:
             return [window.window_around(time)]
         case _:
             return [(BEGINNING, INFINITY)]
-
-
-def _classify_lateness(end: int, watermark: int | None, lateness: int) -> str:
-    if watermark is None or watermark < end:
-        return ON_TIME
-    return LATE if watermark < end + lateness else TOO_LATE

@@ -90,13 +90,14 @@ def _derived_steps(
     """Yield the arrivals of a derived source: those of its bases, in the order it takes them."""
     events = dict[int, list[tuple[Any, ...]]]()
     for row in rows:
-        values = (_parse_value(row[c], ddl) for c, ddl in source.columns.items())
+        values = [_parse_value(row[column], ddl) for column, ddl in source.columns.items()]
         events.setdefault(row["arrival"], []).append(tuple(values))
     order = list(bases)
-    waiting = sorted(
-        (step for steps in bases.values() for step in steps),
-        key=lambda s: (s.arrival.clock, order.index(s.arrival.source), s.number),
-    )
+    waiting = list[Step]()
+    for base_steps in bases.values():
+        waiting += base_steps
+    # Arrivals at the same clock are taken in the order of the bases, as the engine takes them.
+    waiting.sort(key=lambda s: (s.arrival.clock, order.index(s.arrival.source), s.number))
     progress = Progress(source)
     before = None
     newest_data = None
@@ -174,19 +175,21 @@ def _observe_newest(source: Source, arrival: ScenarioArrival) -> str | None:
     if strategy.group_column is None:
         return _find_newest(map(read_time, arrival.rows))
     partition_index = columns.index(strategy.group_column)
-    parts: dict[str | None, list[int | None]] = {}
+    times_by_partition: dict[str | None, list[int | None]] = {}
     for row in arrival.rows:
-        parts.setdefault(
-            None if row[partition_index] is None else str(row[partition_index]), []
-        ).append(read_time(row))
-    seen = {
-        part: text for part, times in parts.items() if (text := _find_newest(times)) is not None
-    }
-    return json.dumps(list(seen.items()))
+        value = row[partition_index]
+        partition = None if value is None else str(value)
+        times_by_partition.setdefault(partition, []).append(read_time(row))
+    observed = list[tuple[str | None, str]]()
+    for partition, times in times_by_partition.items():
+        newest = _find_newest(times)
+        if newest is not None:
+            observed.append((partition, newest))
+    return json.dumps(observed)
 
 
 def _find_newest(times: Iterable[int | None]) -> str | None:
-    newest = max((t for t in times if t is not None), default=None)
+    newest = max((time for time in times if time is not None), default=None)
     if newest is None:
         return None
     return str(newest)

@@ -5,7 +5,7 @@ follow from the watermark, the clock and the window's events, except for the pan
 a count or an interval fires.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from tidemark.define.triggers.trigger import EARLY, LATE, ON_TIME, Count, EachArrival, Every, Firing
 from tidemark_streaming.scenario.draw import classified_events
@@ -26,17 +26,22 @@ def find_firings(
     end = span[1]
     trigger = scenario.transform.trigger
     final = end + scenario.transform.allowed_lateness
-    in_time = [e.step for e in events if e.windows.get(span) == classified_events.ON_TIME]
-    later = [e.step for e in events if e.windows.get(span) == classified_events.LATE]
-    early, _ = _find_event_firings(trigger.early, in_time, steps, end)
+    in_time = _list_steps_of(events, span, classified_events.ON_TIME)
+    late_steps = _list_steps_of(events, span, classified_events.LATE)
+    early_firings, _ = _find_event_firings(trigger.early, in_time, steps, end)
     if trigger.early.by_arrival:
-        early = [n for n in early if not _has_reached(steps[n].after, end)]
-    late, left = _find_event_firings(trigger.late, later, steps, final)
-    return {
-        EARLY: early,
-        ON_TIME: _find_first_reached(steps, end) if in_time else [],
-        LATE: late + (_find_first_reached(steps, final) if left else []),
-    }
+        early_firings = [n for n in early_firings if not _has_reached(steps[n].after, end)]
+    on_time_firings = _find_first_reached(steps, end) if in_time else []
+    late_firings, is_one_left = _find_event_firings(trigger.late, late_steps, steps, final)
+    if is_one_left:
+        # The window fires once more before its state is deleted.
+        late_firings = late_firings + _find_first_reached(steps, final)
+    return {EARLY: early_firings, ON_TIME: on_time_firings, LATE: late_firings}
+
+
+def _list_steps_of(events: Sequence[ClassifiedEvent], span: Span, lateness: str) -> list[Step]:
+    """Return the arrival of each event that has this lateness in a window."""
+    return [event.step for event in events if event.windows.get(span) == lateness]
 
 
 def _find_event_firings(
@@ -48,17 +53,24 @@ def _find_event_firings(
         firing: the rule by which events cause firings, such as a count.
         came: the arrival of each event.
         steps: all arrivals.
-        until: an instant of event time. No interval fires once the watermark has reached it.
+        end: an instant of event time. No interval fires once the watermark has reached it.
     """
     match firing:
         case EachArrival():
-            return _in_order(s.number for s in came), False
+            return _without_repetition([step.number for step in came]), False
         case Count(n):
-            return [s.number for s in came[n - 1 :: n]], len(came) % n > 0
+            counted = came[n - 1 :: n]
+            return [step.number for step in counted], len(came) % n > 0
         case Every(interval=interval):
-            ticks = [_find_tick_step(interval, s, steps) for s in came]
-            open_then = [s for s in ticks if s is not None and not _has_reached(s.before, end)]
-            return _in_order(s.number for s in open_then), len(open_then) < len(ticks)
+            fired = list[int]()
+            is_one_left = False
+            for step in came:
+                tick_step = _find_tick_step(interval, step, steps)
+                if tick_step is None or _has_reached(tick_step.before, end):
+                    is_one_left = True
+                else:
+                    fired.append(tick_step.number)
+            return _without_repetition(fired), is_one_left
         case _:
             return [], bool(came)
 
@@ -67,7 +79,10 @@ def _find_tick_step(interval: int, came: Step, steps: Sequence[Step]) -> Step | 
     """Return the first step whose clock reaches the next multiple of the interval after the clock
     of `came`; None if there is none."""
     tick = came.arrival.clock // interval * interval + interval
-    return next((s for s in steps if s.arrival.clock >= tick), None)
+    for step in steps:
+        if step.arrival.clock >= tick:
+            return step
+    return None
 
 
 def _find_session_firings(
@@ -75,32 +90,44 @@ def _find_session_firings(
 ) -> Firings:
     trigger = scenario.transform.trigger
     start, end = span
-    inside = [
-        (window, e.step)
-        for e in events
-        for window, verdict in e.windows.items()
-        if start <= window[0] and window[1] <= end and verdict != classified_events.TOO_LATE
-    ]
+    inside = list[tuple[Span, Step]]()
+    for event in events:
+        for window, lateness in event.windows.items():
+            is_inside = start <= window[0] and window[1] <= end
+            if is_inside and lateness != classified_events.TOO_LATE:
+                inside.append((window, event.step))
     # Until the events at both ends have arrived, the session has other bounds.
-    first = min((s.number for window, s in inside if window[0] == start), default=0)
-    last = min((s.number for window, s in inside if window[1] == end), default=0)
-    since = max(first, last)
-    came = [s for s in steps if s.number in {s.number for _, s in inside} and s.number >= since]
-    firings: Firings = {ON_TIME: [max(n, since) for n in _find_first_reached(steps, end)]}
+    first_step = min((step.number for window, step in inside if window[0] == start), default=0)
+    last_step = min((step.number for window, step in inside if window[1] == end), default=0)
+    complete_since = max(first_step, last_step)
+    arrived = {step.number for _, step in inside}
+    on_time = [max(number, complete_since) for number in _find_first_reached(steps, end)]
+    early = list[int]()
+    late = list[int]()
+    for step in steps:
+        if step.number in arrived and step.number >= complete_since:
+            if not _has_reached(step.after, end):
+                early.append(step.number)
+            if _has_reached(step.before, end):
+                late.append(step.number)
+    firings: Firings = {ON_TIME: on_time}
     if trigger.early.by_arrival:
-        firings[EARLY] = [s.number for s in came if not _has_reached(s.after, end)]
+        firings[EARLY] = early
     if trigger.late.by_arrival:
-        firings[LATE] = [s.number for s in came if _has_reached(s.before, end)]
+        firings[LATE] = late
     return firings
 
 
 def _find_first_reached(steps: Sequence[Step], watermark: int) -> list[int]:
-    return [s.number for s in steps if _has_reached(s.after, watermark)][:1]
+    for step in steps:
+        if _has_reached(step.after, watermark):
+            return [step.number]
+    return []
 
 
 def _has_reached(watermark: int | None, instant: int) -> bool:
     return watermark is not None and watermark >= instant
 
 
-def _in_order(numbers: Iterable[int]) -> list[int]:
+def _without_repetition(numbers: Sequence[int]) -> list[int]:
     return list(dict.fromkeys(numbers))

@@ -21,8 +21,15 @@ from tidemark_streaming.scenario.draw.timeline import (
 )
 from tidemark_streaming.scenario.read.parse import Scenario
 
-_WIDTH, _EDGE, _LETTER = 920.0, 20.0, 6.8
-_ROW, _PANE, _BAR, _GAP, _HEADING = 20.0, 15.0, 20.0, 12.0, 26.0
+_WIDTH = 920.0
+_EDGE = 20.0
+_LETTER = 6.8
+"""The width of a letter."""
+_ROW = 20.0
+_PANE = 15.0
+_BAR = 20.0
+_GAP = 12.0
+_HEADING = 26.0
 _BOUNDS = 40
 """The maximum number of window bounds that are drawn as lines. More lines would hide the events."""
 
@@ -58,13 +65,18 @@ class _Figure:
     def draw(self) -> str:
         about = wrap(self.drawn.about, 145)
         top = 58.0 + 15 * len(about) + 28
-        bottom = begin = top
+        bottom = top
         tracks: list[tuple[Track, float, list[_Row]]] = []
+        all_rows: list[_Row] = []
         for track in self.drawn.tracks:
-            rows = self._place_rows(track, bottom + (_HEADING if track.heading else 0))
+            first_top = bottom + _HEADING if track.heading else bottom
+            rows = self._place_rows(track, first_top)
             tracks.append((track, bottom, rows))
-            bottom = rows[-1].bottom if rows else bottom
-        self._draw_axis(begin, bottom, [row for _, _, rows in tracks for row in rows])
+            all_rows += rows
+            if rows:
+                bottom = rows[-1].bottom
+        # Later shapes cover earlier ones: the events are above the watermark and the grid.
+        self._draw_axis(top, bottom, all_rows)
         for track, above, rows in tracks:
             self._draw_watermark(track, rows)
             if track.heading:
@@ -75,9 +87,9 @@ class _Figure:
         for track, _, rows in tracks:
             for row in rows:
                 self._draw_arrival(track, row)
-        return self.picture.finish_document(
-            _WIDTH, self._draw_legend(self._draw_windows(bottom + 22))
-        )
+        windows_bottom = self._draw_windows(bottom + 22)
+        height = self._draw_legend(windows_bottom)
+        return self.picture.finish_document(_WIDTH, height)
 
     def x_of(self, micros: int) -> float:
         return self.left + self.scale.position_of(micros)
@@ -86,9 +98,12 @@ class _Figure:
         rows: list[_Row] = []
         for step, clock, marks in zip(track.steps, track.clocks, track.marks, strict=True):
             placed = self._place_marks(marks)
-            lines = max((line for _, line, _, _ in placed), default=0) + 1
-            rows.append(_Row(step, clock, top, top + lines * _ROW + 6, placed))
-            top = rows[-1].bottom
+            line_count = 1
+            for _, line, _, _ in placed:
+                line_count = max(line_count, line + 1)
+            bottom = top + line_count * _ROW + 6
+            rows.append(_Row(step, clock, top, bottom, placed))
+            top = bottom
         return rows
 
     def _place_marks(self, marks: Sequence[Mark]) -> list[tuple[float, int, str, str]]:
@@ -96,18 +111,23 @@ class _Figure:
 
         Each event is in the first line in which its label overlaps no other label.
         """
+        # The end of the last label in each line.
         ends: list[float] = []
-        placed = []
-        for x, verdict, label in group_marks(marks, self._pixel_of):
+        placed: list[tuple[float, int, str, str]] = []
+        for x, lateness, label in group_marks(marks, self._pixel_of):
             length = 14 + len(label) * _LETTER
             begin = x - 7 if x + length < self.right else x - length
-            line = next((n for n, end in enumerate(ends) if end <= begin), len(ends))
+            line = 0
+            while line < len(ends) and ends[line] > begin:
+                line += 1
             ends[line : line + 1] = [begin + length + 6]
-            placed.append((x, line, verdict, label))
+            placed.append((x, line, lateness, label))
         return placed
 
     def _pixel_of(self, micros: int | None) -> int:
-        return round(self.right - 8 if micros is None else self.x_of(micros))
+        if micros is None:
+            return round(self.right - 8)
+        return round(self.x_of(micros))
 
     def _draw_axis(self, top: float, bottom: float, rows: Sequence[_Row]) -> None:
         for row in rows:
@@ -123,24 +143,32 @@ class _Figure:
 
     def _list_bounds(self) -> list[int]:
         """Return the window bounds to draw; none if they differ by key, or if they are too many."""
-        bounds = {b for bar in self.drawn.bars or () for b in bar.span if self.scale.is_visible(b)}
-        if self.drawn.aligned and len(bounds) <= _BOUNDS:
-            return sorted(bounds)
-        return []
+        if not self.drawn.aligned:
+            return []
+        bounds = set[int]()
+        for bar in self.drawn.bars or ():
+            bounds.update(filter(self.scale.is_visible, bar.span))
+        if len(bounds) > _BOUNDS:
+            return []
+        return sorted(bounds)
 
     def _draw_watermark(self, track: Track, rows: Sequence[_Row]) -> None:
+        if not track.watermark:
+            return
         points: list[tuple[float, float]] = []
-        for row in rows if track.watermark else ():
+        for row in rows:
             before = row.step.before
             after = row.step.after
             if before is not None and before < INFINITY:
-                points += [(self.x_of(before), row.top), (self.x_of(before), row.bottom)]
+                x = self.x_of(before)
+                points += [(x, row.top), (x, row.bottom)]
             if after is not None and after != before:
-                points += [(self.left, row.bottom)] if before is None else []
+                if before is None:
+                    points.append((self.left, row.bottom))
                 points.append((self.x_of(after), row.bottom))
         if points:
-            back = [(self.left, points[-1][1]), (self.left, points[0][1])]
-            self.picture.add_line("behind", *points, *back)
+            area = [*points, (self.left, points[-1][1]), (self.left, points[0][1])]
+            self.picture.add_line("behind", *area)
             self.picture.add_line("watermark", *points)
 
     def _draw_arrival(self, track: Track, row: _Row) -> None:
@@ -149,20 +177,27 @@ class _Figure:
         self.picture.add_text("number", _EDGE, middle + 4, number)
         self.picture.add_text("clock", self.left - 12, middle + 4, clock.strip(), "end")
         if not row.marks:
-            before = row.step.before
-            x = self.left if before is None else self.x_of(before)
-            ends = x > (self.left + self.right) / 2
-            text = describe_empty_arrival(track, row.step)
-            self.picture.add_text(
-                "note", x + (-8 if ends else 8), middle + 4, text, _choose_anchor(ends)
-            )
-        for x, line, verdict, label in row.marks:
+            self._draw_note(track, row, middle)
+        for x, line, lateness, label in row.marks:
             y = middle + line * _ROW
-            self.picture.add_mark(verdict, x, y)
-            ends = x + 14 + len(label) * _LETTER >= self.right
-            self.picture.add_text(
-                "label", x + (-9 if ends else 9), y + 4, label, _choose_anchor(ends)
-            )
+            self.picture.add_mark(lateness, x, y)
+            is_at_edge = x + 14 + len(label) * _LETTER >= self.right
+            self._add_text_beside("label", x, y + 4, label, distance=9, to_left=is_at_edge)
+
+    def _draw_note(self, track: Track, row: _Row, middle: float) -> None:
+        before = row.step.before
+        x = self.left if before is None else self.x_of(before)
+        text = describe_empty_arrival(track, row.step)
+        is_right_half = x > (self.left + self.right) / 2
+        self._add_text_beside("note", x, middle + 4, text, distance=8, to_left=is_right_half)
+
+    def _add_text_beside(
+        self, kind: str, x: float, y: float, text: str, *, distance: float, to_left: bool
+    ) -> None:
+        if to_left:
+            self.picture.add_text(kind, x - distance, y, text, "end")
+        else:
+            self.picture.add_text(kind, x + distance, y, text, "start")
 
     def _draw_windows(self, top: float) -> float:
         for key, key_bars in group_by_key(self.drawn.bars or ()).items():
@@ -175,12 +210,13 @@ class _Figure:
 
     def _draw_bar(self, bar: Bar, top: float) -> None:
         begin, end = self._bar_sides(bar)
-        state = "merged" if bar.published is None else "final" if bar.final else "open"
-        kind = f"bar {bar.timing} {state}"
+        kind = f"bar {bar.timing} {_describe_state(bar)}"
         self.picture.add_shape("rect", kind, x=begin, y=top, width=end - begin, height=_BAR, rx=3.0)
-        self.picture.add_text("value", self._text_start(begin, bar.caption), top + 14, bar.caption)
-        for number, pane in enumerate(bar.panes):
-            y = top + _BAR + _PANE * (number + 1) - 2
+        caption_start = self._text_start(begin, bar.caption)
+        self.picture.add_text("value", caption_start, top + 14, bar.caption)
+        y = top + _BAR - 2
+        for pane in bar.panes:
+            y += _PANE
             pane_values = str(pane).removeprefix(pane.timing)
             parts = [(f"{pane.timing}-text", pane.timing), ("", pane_values)]
             self.picture.add_text_parts("pane", self._text_start(begin, str(pane)), y, parts)
@@ -194,17 +230,22 @@ class _Figure:
 
     def _bar_extent(self, bar: Bar) -> tuple[float, float]:
         begin, end = self._bar_sides(bar)
-        texts = [bar.caption, *map(str, bar.panes)]
-        ends = [self._text_start(begin, t) + len(t) * _LETTER + 4 for t in texts]
-        return min(begin, *(self._text_start(begin, t) for t in texts)), max(end, *ends)
+        extent_begin = begin
+        extent_end = end
+        for text in (bar.caption, *map(str, bar.panes)):
+            start = self._text_start(begin, text)
+            extent_begin = min(extent_begin, start)
+            extent_end = max(extent_end, start + len(text) * _LETTER + 4)
+        return extent_begin, extent_end
 
     def _draw_legend(self, top: float) -> float:
         x = _EDGE + 6
         y = top + 18
-        for verdict in (v for v in MEANING if v in self.drawn.shown_lateness):
-            self.picture.add_mark(verdict, x, y - 4)
-            self.picture.add_text("legend", x + 11, y, MEANING[verdict])
-            x += 34 + len(MEANING[verdict]) * 6
+        for lateness, meaning in MEANING.items():
+            if lateness in self.drawn.shown_lateness:
+                self.picture.add_mark(lateness, x, y - 4)
+                self.picture.add_text("legend", x + 11, y, meaning)
+                x += 34 + len(meaning) * 6
         if any(track.watermark for track in self.drawn.tracks):
             self.picture.add_line("watermark", (x - 6, y - 4), (x + 12, y - 4))
             self.picture.add_text("legend", x + 18, y, "watermark")
@@ -214,5 +255,8 @@ class _Figure:
         return y + 20
 
 
-def _choose_anchor(ends: bool) -> str:
-    return "end" if ends else "start"
+def _describe_state(bar: Bar) -> str:
+    """Return the CSS class of a window's state."""
+    if bar.published is None:
+        return "merged"
+    return "final" if bar.final else "open"

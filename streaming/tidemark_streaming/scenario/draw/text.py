@@ -45,14 +45,18 @@ def draw_text(scenario: Scenario, result: Mapping[str, Any]) -> str:
     drawn = create_timeline(scenario, result)
     gutter = drawn.gutter + 2
     scale = create_axis(drawn.instants, drawn.watermarks, WIDTH - gutter - 1)
-    lines = [drawn.title, *wrap(drawn.about, WIDTH), ""]
+    lines = [drawn.title]
+    lines += wrap(drawn.about, WIDTH)
+    lines.append("")
     lines += _draw_axis(scale, gutter)
     for track in drawn.tracks:
-        lines += ["", truncate(track.heading, WIDTH)] if track.heading else []
+        if track.heading:
+            lines += ["", truncate(track.heading, WIDTH)]
         for step, marks, clock in zip(track.steps, track.marks, track.clocks, strict=True):
             lines += _draw_arrival(track, scale, step, marks, clock.ljust(gutter))
     if drawn.bars is not None:
-        lines += ["", *(_draw_windows(drawn.bars, scale, gutter) or ["(no output)"])]
+        lines.append("")
+        lines += _draw_windows(drawn.bars, scale, gutter) or ["(no output)"]
     lines += _draw_legend(drawn)
     return "\n".join(line.rstrip() for line in lines) + "\n"
 
@@ -85,11 +89,8 @@ def _draw_axis(scale: Axis, gutter: int) -> list[str]:
             labels.write_text(column, label)
             ruler.write_text(column, "┬")
     day = f", {scale.single_day}" if scale.single_day else ""
-    return [
-        " " * gutter + f"event time{day} (UTC)",
-        " " * gutter + str(labels),
-        " " * gutter + str(ruler),
-    ]
+    margin = " " * gutter
+    return [f"{margin}event time{day} (UTC)", f"{margin}{labels}", f"{margin}{ruler}"]
 
 
 def _draw_arrival(
@@ -97,38 +98,61 @@ def _draw_arrival(
 ) -> list[str]:
     lines = [_Line(scale.length)]
     for column, label in _place_marks(scale, marks):
-        if not any(line.has_room(column, label) for line in lines):
-            lines.append(_Line(scale.length))
-        next(line for line in lines if line.has_room(column, label)).write_text(column, label)
+        _find_line_with_room(lines, column, label).write_text(column, label)
     if not marks:
-        lines[0].write_text(*_place_note(track, scale, step))
+        column, note = _place_note(track, scale, step)
+        lines[0].write_text(column, note)
     if track.watermark and step.before is not None and step.before < INFINITY:
         column = min(round(scale.position_of(step.before)), scale.length - 1)
         for line in lines:
             if line.cells[column] == " ":
                 line.write_text(column, _WATERMARK)
-    rendered = [(clock if n == 0 else " " * len(clock)) + str(line) for n, line in enumerate(lines)]
-    return rendered + [" " * len(clock) + move for move in _draw_advance(track, scale, step)]
+    rendered = list(map(str, lines))
+    rendered += _draw_advance(track, scale, step)
+    margin = " " * len(clock)
+    drawn = [margin + line for line in rendered]
+    drawn[0] = clock + rendered[0]
+    return drawn
+
+
+def _find_line_with_room(lines: list[_Line], column: int, text: str) -> _Line:
+    """Return the first line with room for a text. Add a line if there is none."""
+    for line in lines:
+        if line.has_room(column, text):
+            return line
+    added = _Line(len(lines[0].cells))
+    lines.append(added)
+    return added
 
 
 def _place_marks(scale: Axis, marks: Sequence[Mark]) -> list[tuple[int, str]]:
     """Return the columns and texts of the events. An event without a time is at the right edge."""
     last = scale.length - 1
-    grouped = group_marks(
-        marks, lambda t: last if t is None else min(round(scale.position_of(t)), last)
-    )
-    return [
-        (start, GLYPHS[verdict] + label)
-        if start + len(label) <= last
-        else (max(start - len(label), 0), label + GLYPHS[verdict])
-        for start, verdict, label in grouped
-    ]
+
+    def find_column(time: int | None) -> int:
+        if time is None:
+            return last
+        return min(round(scale.position_of(time)), last)
+
+    placed = list[tuple[int, str]]()
+    for column, lateness, label in group_marks(marks, find_column):
+        glyph = GLYPHS[lateness]
+        if column + len(label) <= last:
+            placed.append((column, glyph + label))
+        else:
+            # At the right edge, the label is on the left of its event.
+            placed.append((max(column - len(label), 0), label + glyph))
+    return placed
 
 
 def _place_note(track: Track, scale: Axis, step: Step) -> tuple[int, str]:
     text = f"({describe_empty_arrival(track, step)})"
-    start = 0 if step.before is None else round(scale.position_of(step.before)) + 2
-    return (start if start + len(text) <= scale.length else start - len(text) - 4), text
+    start = 0
+    if step.before is not None:
+        start = round(scale.position_of(step.before)) + 2
+    if start + len(text) > scale.length:
+        start -= len(text) + 4
+    return start, text
 
 
 def _draw_advance(track: Track, scale: Axis, step: Step) -> list[str]:
@@ -137,12 +161,16 @@ def _draw_advance(track: Track, scale: Axis, step: Step) -> list[str]:
         return []
     line = _Line(scale.length)
     end = scale.length - 1
-    begin = 0 if step.before is None else min(round(scale.position_of(step.before)), end)
+    begin = 0
+    corner = "╌"
+    if step.before is not None:
+        begin = min(round(scale.position_of(step.before)), end)
+        corner = "└"
     until = min(round(scale.position_of(step.after)), end)
     if begin == until:
         return []
     line.write_text(begin, "─" * (until - begin))
-    line.write_text(begin, "╌" if step.before is None else "└")
+    line.write_text(begin, corner)
     line.write_text(until, "┐" if step.after < INFINITY else "▶")
     return [str(line)]
 
@@ -150,34 +178,45 @@ def _draw_advance(track: Track, scale: Axis, step: Step) -> list[str]:
 def _draw_windows(bars: Sequence[Bar], scale: Axis, gutter: int) -> list[str]:
     lines: list[str] = []
     for key, key_bars in group_by_key(bars).items():
+        heading = key
         for lane in arrange_in_lanes(key_bars, lambda bar: _bar_extent(bar, scale)):
-            texts = [_to_lines(bar, scale) for bar in lane]
-            block = [_Line(scale.length) for _ in range(1 + max(map(len, texts)))]
-            for bar, bar_lines in zip(lane, texts, strict=True):
-                begin, end = _bar_columns(bar, scale)
-                block[0].write_text(begin, _draw_bar(bar, end - begin))
-                for line, part in zip(block[1:], bar_lines, strict=False):
-                    line.write_text(_text_start(begin, part, scale), part)
-            names = [key, *[""] * (len(block) - 1)]
-            key = ""
-            lines += [f"{n:{gutter}}{line}" for n, line in zip(names, block, strict=True)]
+            for line in _draw_lane(lane, scale):
+                lines.append(f"{heading:{gutter}}{line}")
+                # Only the first line of a key has the key.
+                heading = ""
     return lines
 
 
+def _draw_lane(lane: Sequence[Bar], scale: Axis) -> list[_Line]:
+    """Return the lines of bars side by side: the bars, then their captions and panes."""
+    texts = [_to_lines(bar, scale) for bar in lane]
+    height = 1 + max(map(len, texts))
+    block = [_Line(scale.length) for _ in range(height)]
+    for bar, bar_texts in zip(lane, texts, strict=True):
+        begin, end = _bar_columns(bar, scale)
+        block[0].write_text(begin, _draw_bar(bar, end - begin))
+        for line, text in zip(block[1:], bar_texts, strict=False):
+            line.write_text(_text_start(begin, text, scale), text)
+    return block
+
+
 def _to_lines(bar: Bar, scale: Axis) -> list[str]:
-    return [truncate(line, scale.length) for line in (bar.caption, *map(str, bar.panes))]
+    texts = [bar.caption, *map(str, bar.panes)]
+    return [truncate(text, scale.length) for text in texts]
 
 
 def _bar_columns(bar: Bar, scale: Axis) -> tuple[int, int]:
-    begin, end = (round(scale.position_of(bound)) for bound in bar.span)
-    begin = min(begin, scale.length - 2)
-    return begin, max(end, begin + 2)
+    """Return the first column of a bar, and the column after it."""
+    start, end = bar.span
+    begin = min(round(scale.position_of(start)), scale.length - 2)
+    return begin, max(round(scale.position_of(end)), begin + 2)
 
 
 def _draw_bar(bar: Bar, length: int) -> str:
-    opens = "<" if bar.span[0] == BEGINNING else "["
-    closes = ">" if bar.span[1] == INFINITY else ")"
-    return opens + ("=" if bar.published else "-") * (length - 2) + closes
+    opening = "<" if bar.span[0] == BEGINNING else "["
+    closing = ">" if bar.span[1] == INFINITY else ")"
+    filling = "=" if bar.published else "-"
+    return opening + filling * (length - 2) + closing
 
 
 def _text_start(begin: int, part: str, scale: Axis) -> int:
@@ -186,16 +225,23 @@ def _text_start(begin: int, part: str, scale: Axis) -> int:
 
 def _bar_extent(bar: Bar, scale: Axis) -> tuple[float, float]:
     begin, end = _bar_columns(bar, scale)
-    texts = [(_text_start(begin, part, scale), len(part)) for part in _to_lines(bar, scale)]
-    return min(begin, *(start for start, _ in texts)), max(
-        end, *(start + n + 1 for start, n in texts)
-    )
+    extent_begin = begin
+    extent_end = end
+    for text in _to_lines(bar, scale):
+        start = _text_start(begin, text, scale)
+        extent_begin = min(extent_begin, start)
+        extent_end = max(extent_end, start + len(text) + 1)
+    return extent_begin, extent_end
 
 
 def _draw_legend(drawn: Timeline) -> list[str]:
-    parts = [f"{glyph} {MEANING[v]}" for v, glyph in GLYPHS.items() if v in drawn.shown_lateness]
-    parts += [f"{_WATERMARK} watermark"] if any(t.watermark for t in drawn.tracks) else []
-    lines = wrap("   ".join(parts), WIDTH)
+    parts = list[str]()
+    for lateness, glyph in GLYPHS.items():
+        if lateness in drawn.shown_lateness:
+            parts.append(f"{glyph} {MEANING[lateness]}")
+    if any(track.watermark for track in drawn.tracks):
+        parts.append(f"{_WATERMARK} watermark")
+    lines = ["", *wrap("   ".join(parts), WIDTH)]
     if drawn.bars:
         lines.append("[==) a published window, and its panes: TIMING #arrival: values")
-    return ["", *lines]
+    return lines

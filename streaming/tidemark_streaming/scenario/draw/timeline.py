@@ -81,72 +81,106 @@ class Timeline:
     @property
     def instants(self) -> list[int]:
         """The instants that the axis must show, except watermarks."""
-        bounds = [b for bar in self.bars or () for b in bar.span if BEGINNING < b < INFINITY]
-        marks = [m for track in self.tracks for marks in track.marks for m in marks]
-        return bounds + [m.time for m in marks if m.time is not None]
+        instants = list[int]()
+        for bar in self.bars or ():
+            for bound in bar.span:
+                if BEGINNING < bound < INFINITY:
+                    instants.append(bound)
+        for mark in self._list_marks():
+            if mark.time is not None:
+                instants.append(mark.time)
+        return instants
 
     @property
     def watermarks(self) -> list[int]:
         """The finite watermarks after the arrivals."""
-        marks = [s.after for track in self.tracks for s in track.steps]
-        return [mark for mark in marks if mark is not None and mark < INFINITY]
+        watermarks = list[int]()
+        for track in self.tracks:
+            for step in track.steps:
+                if step.after is not None and step.after < INFINITY:
+                    watermarks.append(step.after)
+        return watermarks
 
     @property
     def shown_lateness(self) -> set[str]:
-        """The distinct values of `Mark.verdict` in the picture."""
-        return {m.lateness for track in self.tracks for marks in track.marks for m in marks}
+        """The distinct values of `Mark.lateness` in the picture."""
+        return {mark.lateness for mark in self._list_marks()}
 
     @property
     def gutter(self) -> int:
         """The length of the longest label at the side."""
-        clocks = [clock for track in self.tracks for clock in track.clocks]
-        return max(map(len, [*clocks, *(bar.key for bar in self.bars or ())]), default=0)
+        labels = [""]
+        for track in self.tracks:
+            labels += track.clocks
+        for bar in self.bars or ():
+            labels.append(bar.key)
+        return max(map(len, labels))
+
+    def _list_marks(self) -> list[Mark]:
+        marks = list[Mark]()
+        for track in self.tracks:
+            for step_marks in track.marks:
+                marks += step_marks
+        return marks
 
 
 def create_timeline(scenario: Scenario, result: Mapping[str, Any]) -> Timeline:
     """Return the picture's content for a scenario and its result."""
     logs = event_logs(scenario, result)
     sources = {**scenario.sources, **scenario.derived}
-    excluded = _find_too_late(scenario, result, logs)
-    marks = {
-        name: [_mark_events(source, step, excluded) for step in logs[name]]
-        for name, source in sources.items()
-    }
+    too_late = _find_too_late(scenario, result, logs)
+    marks = dict[str, list[list[Mark]]]()
+    for name, source in sources.items():
+        marks[name] = [_mark_events(source, step, too_late) for step in logs[name]]
     transform = scenario.windowed
     drawn_bars = None
+    description = ""
+    is_aligned = False
     if transform is not None:
         source_steps = logs[transform.source.name]
         events = classify_events(scenario, source_steps)
-        marks[transform.source.name] = [
-            [
-                Mark(e.time, _label_event(scenario, e), e.overall_lateness)
-                for e in events
-                if e.step is step
-            ]
-            for step in source_steps
-        ]
+        marks[transform.source.name] = _mark_classified_events(scenario, source_steps, events)
         drawn_bars = list_bars(scenario, result, source_steps, events)
+        description = _describe_transform(scenario)
+        is_aligned = not transform.window.merges
+    tracks = list[Track]()
+    for name, source in sources.items():
+        track = Track(
+            heading=_describe_source(source) if len(sources) > 1 else "",
+            steps=logs[name],
+            clocks=_label_arrivals(scenario, logs[name]),
+            marks=marks[name],
+            watermark=is_known_watermark(source),
+        )
+        tracks.append(track)
     return Timeline(
         title=truncate(scenario.name, 90),
-        about="" if transform is None else _describe_transform(scenario),
-        tracks=[
-            Track(
-                heading=_describe_source(source) if len(sources) > 1 else "",
-                steps=logs[name],
-                clocks=_label_arrivals(scenario, logs[name]),
-                marks=marks[name],
-                watermark=is_known_watermark(source),
-            )
-            for name, source in sources.items()
-        ],
-        aligned=transform is not None and not transform.window.merges,
+        about=description,
+        tracks=tracks,
+        aligned=is_aligned,
         bars=drawn_bars,
     )
 
 
+def _mark_classified_events(
+    scenario: Scenario, steps: Sequence[Step], events: Sequence[ClassifiedEvent]
+) -> list[list[Mark]]:
+    """Return the events of the transform's source, by arrival."""
+    marks = list[list[Mark]]()
+    for step in steps:
+        step_marks = list[Mark]()
+        for event in events:
+            if event.step is step:
+                label = _label_event(scenario, event)
+                step_marks.append(Mark(event.time, label, event.overall_lateness))
+        marks.append(step_marks)
+    return marks
+
+
 def _describe_source(source: Source) -> str:
     if isinstance(source, DerivedSource):
-        return f"{source.name}, computed from {' and '.join(b.name for b in source.base_sources)}"
+        bases = " and ".join(base.name for base in source.base_sources)
+        return f"{source.name}, computed from {bases}"
     return f"{source.name}, watermark {source.watermark}"
 
 
@@ -162,10 +196,11 @@ def _find_too_late(
     for name, source in scenario.derived.items():
         columns = {base.name: base.columns for base in source.base_sources}
         for row in result["unjoined"][name]:
+            base = row["source"]
             taken = logs[name][row["arrival"]].taken
             if row["reason"] == "too_late" and taken is not None:
-                values = tuple(str(row[c]) for c in columns[row["source"]])
-                too_late.add((row["source"], taken.number, values))
+                values = tuple(str(row[column]) for column in columns[base])
+                too_late.add((base, taken.number, values))
     return too_late
 
 
@@ -174,15 +209,16 @@ def _mark_events(source: Source, step: Step, too_late: set[_Place]) -> list[Mark
     marks = list[Mark]()
     for row in step.arrival.rows:
         time = event_time(source, step.arrival, row)
-        values = _values_by_column(source, row)
+        values = tuple(map(str, _values_by_column(source, row).values()))
         if time is None:
-            verdict = verdicts.NO_TIME
-        elif (source.name, step.number, tuple(map(str, values.values()))) in too_late:
-            verdict = verdicts.TOO_LATE
+            lateness = verdicts.NO_TIME
+        elif (source.name, step.number, values) in too_late:
+            lateness = verdicts.TOO_LATE
+        elif step.before is not None and time < step.before:
+            lateness = verdicts.LATE
         else:
-            behind = step.before is not None and time < step.before
-            verdict = verdicts.LATE if behind else verdicts.ON_TIME
-        marks.append(Mark(time, _label_row(source, row), verdict))
+            lateness = verdicts.ON_TIME
+        marks.append(Mark(time, _label_row(source, row), lateness))
     return marks
 
 
@@ -195,30 +231,36 @@ def _values_by_column(source: Source, row: tuple[Any, ...]) -> dict[str, object]
 def _label_row(source: Source, row: tuple[Any, ...]) -> str:
     """Return a row's values, without timestamps and without columns that a derivation added."""
     values = _values_by_column(source, row)
-    kinds = {column: ddl.lower() for column, ddl in source.columns.items()}
-    shown = [values[c] for c in own_columns(source) if kinds[c] != "timestamp"]
-    return _mark_retraction(source, row, " ".join(map(to_short_text, shown)))
+    texts = list[str]()
+    for column in own_columns(source):
+        if source.columns[column].lower() != "timestamp":
+            texts.append(to_short_text(values[column]))
+    return _mark_retraction(source, row, " ".join(texts))
 
 
 def _mark_retraction(source: Source, row: tuple[Any, ...], label: str) -> str:
     """Return the label of a row, truncated, with a minus sign if the row is a retraction."""
     column = retraction_column(source)
-    is_retraction = column is not None and _values_by_column(source, row)[column]
-    return truncate(negate_text(label) if is_retraction else label, _LABEL)
+    if column is not None and _values_by_column(source, row)[column]:
+        label = negate_text(label)
+    return truncate(label, _LABEL)
 
 
 def _describe_transform(scenario: Scenario) -> str:
-    t = scenario.transform
-    return "; ".join(
-        [
-            f"{t.window}" + (f" by {', '.join(t.keys)}" if t.keys else ""),
-            *([] if scenario.derived else [f"watermark {scenario.source.watermark}"]),
-            f"lateness {format_duration(t.allowed_lateness)}",
-            f"fires {t.trigger}",
-            *([t.accumulation] if t.accumulation else []),
-            *([f"deduplicate {t.deduplicate}"] if t.deduplicate else []),
-        ]
-    )
+    transform = scenario.transform
+    window = str(transform.window)
+    if transform.keys:
+        window += f" by {', '.join(transform.keys)}"
+    parts = [window]
+    if not scenario.derived:
+        parts.append(f"watermark {scenario.source.watermark}")
+    parts.append(f"lateness {format_duration(transform.allowed_lateness)}")
+    parts.append(f"fires {transform.trigger}")
+    if transform.accumulation:
+        parts.append(transform.accumulation)
+    if transform.deduplicate:
+        parts.append(f"deduplicate {transform.deduplicate}")
+    return "; ".join(parts)
 
 
 def _is_in(column: str, expressions: str) -> bool:
@@ -231,11 +273,12 @@ def _label_event(scenario: Scenario, event: ClassifiedEvent) -> str:
     prepares the rows, the label has all values of the row."""
     if scenario.prepares_rows:
         return _label_row(scenario.source, event.row)
-    used = " ".join(map(str, scenario.transform.aggregates.values()))
-    named = _values_by_column(scenario.source, event.row)
-    values = [v for column, v in named.items() if _is_in(column, used)]
-    label = " ".join(to_short_text(v) for v in (*event.key, *values))
-    return _mark_retraction(scenario.source, event.row, label)
+    expressions = " ".join(map(str, scenario.transform.aggregates.values()))
+    texts = list(map(to_short_text, event.key))
+    for column, value in _values_by_column(scenario.source, event.row).items():
+        if _is_in(column, expressions):
+            texts.append(to_short_text(value))
+    return _mark_retraction(scenario.source, event.row, " ".join(texts))
 
 
 def _label_arrivals(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
@@ -245,18 +288,33 @@ def _label_arrivals(scenario: Scenario, steps: Sequence[Step]) -> list[str]:
     In a scenario of several sources, each arrival advances the clock by a tick. The clock is then
     shown only if it advances by a second or more in total.
     """
-    numbers = [f"#{s.number}".ljust(len(f"#{len(steps) - 1}")) for s in steps]
-    origins = [f" {s.taken.arrival.source} #{s.taken.number}" if s.taken else "" for s in steps]
-    times = [as_datetime(a.clock) for a in scenario.arrivals]
+    number_width = len(f"#{len(steps) - 1}")
+    clock_form = _choose_clock_form(scenario)
+    is_derived = any(step.taken for step in steps)
+    labels = list[str]()
+    for step in steps:
+        label = f"#{step.number}".ljust(number_width)
+        if step.taken:
+            label += f" {step.taken.arrival.source} #{step.taken.number}"
+        elif clock_form and not is_derived:
+            label += f" {as_datetime(step.arrival.clock):{clock_form}}"
+        labels.append(label)
+    return labels
+
+
+def _choose_clock_form(scenario: Scenario) -> str:
+    """Return the format of the clock in labels; empty if the clock is not shown."""
+    times = [as_datetime(arrival.clock) for arrival in scenario.arrivals]
     span = max(times) - min(times) if times else timedelta(0)
-    several = len(scenario.sources) + len(scenario.derived) > 1
-    if not span or (several and span < timedelta(seconds=1)) or any(origins):
-        return [f"{n}{origin}" for n, origin in zip(numbers, origins, strict=True)]
-    form = "%H:%M:%S" if len({t.date() for t in times}) == 1 else "%m-%d %H:%M:%S"
-    form += ".%f" if any(t.microsecond for t in times) else ""
-    return [
-        f"{n} {as_datetime(s.arrival.clock):{form}}" for n, s in zip(numbers, steps, strict=True)
-    ]
+    has_several_sources = len(scenario.sources) + len(scenario.derived) > 1
+    least_span = timedelta(seconds=1) if has_several_sources else timedelta(microseconds=1)
+    if span < least_span:
+        return ""
+    dates = {time.date() for time in times}
+    form = "%H:%M:%S" if len(dates) == 1 else "%m-%d %H:%M:%S"
+    if any(time.microsecond for time in times):
+        form += ".%f"
+    return form
 
 
 def describe_empty_arrival(track: Track, step: Step) -> str:
@@ -269,9 +327,10 @@ def describe_empty_arrival(track: Track, step: Step) -> str:
         if step.arrival.silent_since is None:
             return "no rows"
         return "heartbeat"
-    before = track.steps[step.number - 1].arrival.clock if step.number else step.arrival.clock
-    if step.arrival.clock > before:
-        return "clock"
+    if step.number:
+        previous = track.steps[step.number - 1]
+        if step.arrival.clock > previous.arrival.clock:
+            return "clock"
     return "no rows"
 
 
@@ -283,12 +342,15 @@ def group_marks(
     If there are many events, those with the same position and lateness are merged, and their count
     is the label.
     """
-    grouped: dict[tuple[int, str], list[str]] = {}
+    labels_by_place: dict[tuple[int, str], list[str]] = {}
     for mark in marks:
-        grouped.setdefault((place_time(mark.time), mark.lateness), []).append(mark.label)
-    places = sorted(grouped.items())
-    if len(marks) <= _CROWD:
-        return [
-            (position, verdict, label) for (position, verdict), all_ in places for label in all_
-        ]
-    return [(*key, f"x{len(labels)}" if len(labels) > 1 else "") for key, labels in places]
+        place = (place_time(mark.time), mark.lateness)
+        labels_by_place.setdefault(place, []).append(mark.label)
+    grouped = list[tuple[int, str, str]]()
+    for (position, lateness), labels in sorted(labels_by_place.items()):
+        if len(marks) <= _CROWD:
+            grouped += [(position, lateness, label) for label in labels]
+        else:
+            count = f"x{len(labels)}" if len(labels) > 1 else ""
+            grouped.append((position, lateness, count))
+    return grouped

@@ -47,9 +47,13 @@ def rows_by_part(result: _Row) -> dict[str, Any]:
     The parts are `windows`, `panes`, `late` and, for each derived source, `derived NAME` and
     `unjoined NAME`.
     """
-    by_name = {part: result[part] for part in ("windows", "panes", "late") if part in result}
+    by_name = dict[str, Any]()
+    for part in ("windows", "panes", "late"):
+        if part in result:
+            by_name[part] = result[part]
     for part in ("derived", "unjoined"):
-        by_name |= {f"{part} {name}": rows for name, rows in result.get(part, {}).items()}
+        for name, rows in result.get(part, {}).items():
+            by_name[f"{part} {name}"] = rows
     return by_name
 
 
@@ -62,12 +66,11 @@ def find_differences(
         slack: the allowed difference between doubles by column, as in `Scenario.slack`.
     """
     actual = rows_by_part(result)
-    return [
-        difference
-        for part, rows in rows_by_part(vars(expect)).items()
-        if rows is not None
-        for difference in _compare_rows(part, rows, actual[part], slack)
-    ]
+    differences = list[Difference]()
+    for part, rows in rows_by_part(vars(expect)).items():
+        if rows is not None:
+            differences += _compare_rows(part, rows, actual[part], slack)
+    return differences
 
 
 def compare_results(
@@ -76,13 +79,13 @@ def compare_results(
     """Return the differences between the results of a batch and a stream; empty if there are none.
     `slack` is as in `find_differences`."""
     stream_parts = rows_by_part(stream)
-    differences = [
-        d
-        for part, rows in rows_by_part(batch).items()
-        for d in _compare_rows(part, rows, stream_parts[part], slack)
-    ]
-    expected, actual = ({"watermark": result["watermark"]} for result in (batch, stream))
-    return differences + _compare_rows("watermark", [expected], [actual], slack)
+    differences = list[Difference]()
+    for part, rows in rows_by_part(batch).items():
+        differences += _compare_rows(part, rows, stream_parts[part], slack)
+    expected = {"watermark": batch["watermark"]}
+    actual = {"watermark": stream["watermark"]}
+    differences += _compare_rows("watermark", [expected], [actual], slack)
+    return differences
 
 
 def tabulate_differences(
@@ -100,47 +103,65 @@ def tabulate_differences(
     styles = {"part": None, "row": None, "column": "bold", sides[0]: "green", sides[1]: "red"}
     for name, style in styles.items():
         table.add_column(name, style=style, overflow="fold")
-    for d in differences:
-        if d.expected is None or d.actual is None:
-            row_texts = ["nothing" if r is None else _to_text(r) for r in (d.expected, d.actual)]
-            rows = [["", "", *row_texts]]
-        else:
-            agreed = _to_text({k: v for k, v in d.expected.items() if k not in d.columns})
-            rows = [
-                [agreed, c, to_display(d.expected[c]), to_display(d.actual[c])] for c in d.columns
-            ]
-        for cells in rows:
-            table.add_row(d.part, *(Text(cell) for cell in cells))
+    for difference in differences:
+        for cells in _list_cells(difference):
+            table.add_row(*map(Text, cells))
     return table
+
+
+def _list_cells(difference: Difference) -> list[list[str]]:
+    """Return the lines of a difference in a table: one for each column that differs."""
+    part = difference.part
+    expected = difference.expected
+    actual = difference.actual
+    if expected is None or actual is None:
+        return [[part, "", "", _to_text(expected), _to_text(actual)]]
+    agreed = {name: expected[name] for name in expected if name not in difference.columns}
+    lines = list[list[str]]()
+    for name in difference.columns:
+        values = [to_display(expected[name]), to_display(actual[name])]
+        lines.append([part, _to_text(agreed), name, *values])
+    return lines
 
 
 def _compare_rows(
     part: str, expected: Sequence[_Row], actual: Sequence[_Row], slack: Mapping[str, float]
 ) -> list[Difference]:
     matched = _match_rows(expected, actual, slack)
-    right = set(matched.values())
-    missing = [e for i, e in enumerate(expected) if i not in matched]
-    extra = [a for j, a in enumerate(actual) if j not in right]
-    pairs = sorted(
-        (
-            (_measure_likeness(e, a, slack), i, j)
-            for i, e in enumerate(missing)
-            for j, a in enumerate(extra)
-        ),
-        key=lambda pair: (-pair[0], pair[1], pair[2]),
-    )
+    matched_actual = set(matched.values())
+    missing = [row for i, row in enumerate(expected) if i not in matched]
+    extra = [row for j, row in enumerate(actual) if j not in matched_actual]
+    paired = _pair_similar_rows(missing, extra, slack)
+    differences = list[Difference]()
+    for i, row in enumerate(missing):
+        if i in paired:
+            actual_row = extra[paired[i]]
+            columns = _find_unequal_columns(row, actual_row, slack)
+            differences.append(Difference(part, row, actual_row, columns))
+        else:
+            differences.append(Difference(part, row, None))
+    paired_extra = set(paired.values())
+    for j, row in enumerate(extra):
+        if j not in paired_extra:
+            differences.append(Difference(part, None, row))
+    return differences
+
+
+def _pair_similar_rows(
+    missing: Sequence[_Row], extra: Sequence[_Row], slack: Mapping[str, float]
+) -> dict[int, int]:
+    """Return pairs of similar rows, the most similar first, as indexes in `missing` and `extra`."""
+    candidates = list[tuple[int, int, int]]()
+    for i, expected in enumerate(missing):
+        for j, actual in enumerate(extra):
+            candidates.append((-_measure_likeness(expected, actual, slack), i, j))
     paired: dict[int, int] = {}
-    for likeness, i, j in pairs:
-        if (likeness or len(pairs) == 1) and i not in paired and j not in paired.values():
+    for negative_likeness, i, j in sorted(candidates):
+        # Two rows without an equal value are a pair only if there are no others.
+        is_similar = negative_likeness < 0 or len(candidates) == 1
+        if is_similar and i not in paired and j not in paired.values():
             paired[i] = j
-    differences = [
-        Difference(part, e, extra[paired[i]], _find_unequal_columns(e, extra[paired[i]], slack))
-        if i in paired
-        else Difference(part, e, None)
-        for i, e in enumerate(missing)
-    ]
-    left = [a for j, a in enumerate(extra) if j not in paired.values()]
-    return [*differences, *(Difference(part, None, a) for a in left)]
+    return paired
 
 
 def _match_rows(
@@ -179,15 +200,24 @@ def _match_rows(
 def _find_unequal_columns(
     expected: _Row, actual: _Row, slack: Mapping[str, float]
 ) -> tuple[str, ...]:
-    return tuple(
-        c for c, value in expected.items() if not is_equal(value, actual[c], slack.get(c, 0.0))
-    )
+    unequal = list[str]()
+    for name, value in expected.items():
+        if not is_equal(value, actual[name], slack.get(name, 0.0)):
+            unequal.append(name)
+    return tuple(unequal)
 
 
 def _measure_likeness(expected: _Row, actual: _Row, slack: Mapping[str, float]) -> int:
-    unlike = _find_unequal_columns(expected, actual, slack)
-    return sum(2 if c in _WHICH else 1 for c in expected if c not in unlike)
+    unequal = _find_unequal_columns(expected, actual, slack)
+    likeness = 0
+    for name in expected:
+        if name not in unequal:
+            likeness += 2 if name in _WHICH else 1
+    return likeness
 
 
-def _to_text(row: _Row) -> str:
-    return "\n".join(f"{column}={to_display(value)}" for column, value in row.items()) or "any"
+def _to_text(row: _Row | None) -> str:
+    if row is None:
+        return "nothing"
+    lines = [f"{column}={to_display(value)}" for column, value in row.items()]
+    return "\n".join(lines) or "any"

@@ -19,13 +19,19 @@ def create_frame(
     spark: SparkSession, rows: Sequence[tuple[Any, ...]], columns: Mapping[str, str]
 ) -> DataFrame:
     """Return a scenario's rows, whose instants are integers in microseconds, as a DataFrame."""
-    instants = [c for c, kind in columns.items() if kind.strip().lower().startswith("timestamp")]
-    instants = [c for c in instants if not columns[c].strip().lower().endswith("ntz")]
-    names = (f"`{c}` {'BIGINT' if c in instants else kind}" for c, kind in columns.items())
-    frame = spark.createDataFrame(rows, ", ".join(names))
+    instants = list[str]()
+    declarations = list[str]()
+    for column, ddl in columns.items():
+        kind = ddl.strip().lower()
+        is_instant = kind.startswith("timestamp") and not kind.endswith("ntz")
+        if is_instant:
+            instants.append(column)
+        declarations.append(f"`{column}` {'BIGINT' if is_instant else ddl}")
+    frame = spark.createDataFrame(rows, ", ".join(declarations))
     if not instants:
         return frame
-    return frame.withColumns({c: F.timestamp_micros(F.col(f"`{c}`")) for c in instants})
+    times = {column: F.timestamp_micros(F.col(f"`{column}`")) for column in instants}
+    return frame.withColumns(times)
 
 
 @dataclass(frozen=True)
@@ -36,23 +42,24 @@ class MemoryConnector:
     arrivals: Sequence[ScenarioArrival]
 
     def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        return [
-            Chunk(
+        chunks = list[Chunk]()
+        for number in range(len(timeline), len(self.arrivals)):
+            arrival = self.arrivals[number]
+            chunk = Chunk(
                 str(number),
-                a.clock,
-                watermark=a.watermark,
-                end=a.ends,
-                silent_since=a.silent_since,
+                arrival.clock,
+                watermark=arrival.watermark,
+                end=arrival.ends,
+                silent_since=arrival.silent_since,
             )
-            for number, a in enumerate(self.arrivals)
-            if number >= len(timeline)
-        ]
+            chunks.append(chunk)
+        return chunks
 
     def read(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        rows = [
-            (*row, index, position)
-            for index, chunk in enumerate(chunks)
-            for position, row in enumerate(self.arrivals[int(chunk.position)].rows)
-        ]
+        rows = list[tuple[Any, ...]]()
+        for index, chunk in enumerate(chunks):
+            arrival = self.arrivals[int(chunk.position)]
+            for position, row in enumerate(arrival.rows):
+                rows.append((*row, index, position))
         frame = create_frame(spark, rows, {**self.source.columns, **_PLACE})
         return frame.withColumn("read_from", F.concat_ws("#", *_PLACE))

@@ -36,29 +36,19 @@ def read_outcome(folder: str, transform: WindowedTransform) -> dict[str, Rows]:
             "needs an engine on this machine, or a warehouse that the engine and this process can "
             "both read."
         )
-    keys = transform.keys
-    values = transform.aggregates
-    columns = transform.source.columns
-    of_window = [*_WINDOW, *keys]
+    identity = [*_WINDOW, *transform.keys]
+    window_columns = identity + list(transform.aggregates)
+    window_columns += ["revision", "timing", "final", "late_events"]
+    pane_columns = [*identity, "pane", "timing", "is_last", "retraction"]
+    pane_columns += transform.aggregates
+    late_columns = list(transform.source.columns)
+    late_columns += [*_WINDOW, "watermark", "lateness_seconds"]
+    pane_order = [*identity, "pane", "retraction"]
+    late_order = [*identity, "arrival", "position"]
     return {
-        "windows": _read_rows(
-            tables,
-            transform.published_table,
-            [*_WINDOW, *keys, *values, "revision", "timing", "final", "late_events"],
-            of_window,
-        ),
-        "panes": _read_rows(
-            tables,
-            transform.panes_table,
-            [*_WINDOW, *keys, "pane", "timing", "is_last", "retraction", *values],
-            [*of_window, "pane", "retraction"],
-        ),
-        "late": _read_rows(
-            tables,
-            transform.late_table,
-            [*columns, *_WINDOW, "watermark", "lateness_seconds"],
-            [*of_window, "arrival", "position"],
-        ),
+        "windows": _read_rows(tables, transform.published_table, window_columns, identity),
+        "panes": _read_rows(tables, transform.panes_table, pane_columns, pane_order),
+        "late": _read_rows(tables, transform.late_table, late_columns, late_order),
     }
 
 
@@ -71,27 +61,30 @@ def read_derived_outcome(
     has the rows of its bases that it omits, because they are too late or have no event time.
     """
     tables = Tables(folder)
-    event_columns = ["arrival", "position"]
-    return {
-        "derived": {
-            s.name: _read_rows(
-                tables, s.log_table, ["arrival", *s.columns, "watermark"], event_columns
-            )
-            for s in sources
-        },
-        "unjoined": {s.name: _read_unjoined(tables, s) for s in sources},
-    }
+    derived = dict[str, Rows]()
+    unjoined = dict[str, Rows]()
+    for source in sources:
+        columns = ["arrival", *source.columns, "watermark"]
+        derived[source.name] = _read_rows(
+            tables, source.log_table, columns, ["arrival", "position"]
+        )
+        unjoined[source.name] = _read_unjoined(tables, source)
+    return {"derived": derived, "unjoined": unjoined}
 
 
 def _read_unjoined(tables: Tables, source: DerivedSource) -> Rows:
     letters = tables.read(source.dead_letters_table)
-    logs = {base.name: _read_events(tables, base) for base in source.base_sources}
     unjoined = Rows()
-    for letter in [] if letters is None else letters.sort_by(_PLACE).to_pylist():
+    if letters is None:
+        return unjoined
+    events = {base.name: _read_events(tables, base) for base in source.base_sources}
+    for letter in letters.sort_by(_PLACE).to_pylist():
         base, _, base_position = letter["read_from"].partition(" ")
-        reason = letter["reason"].removesuffix(f" in {base}")
-        facts = {"source": base, "reason": reason, "arrival": letter["arrival"]}
-        unjoined.append({**logs[base][base_position], **facts})
+        row = dict(events[base][base_position])
+        row["source"] = base
+        row["reason"] = letter["reason"].removesuffix(f" in {base}")
+        row["arrival"] = letter["arrival"]
+        unjoined.append(row)
     return unjoined
 
 
@@ -99,12 +92,14 @@ def _read_events(tables: Tables, source: Source) -> dict[str, dict[str, Any]]:
     """Return the events of a source, by the text `ARRIVAL#POSITION` that identifies them in the
     column `read_from` of a derived source."""
     stored = tables.read(source.log_table)
-    return {
-        f"{row['arrival']}#{row['position']}": {
-            name: _to_plain(row[name]) for name in (*source.columns, "watermark")
-        }
-        for row in ([] if stored is None else stored.to_pylist())
-    }
+    events = dict[str, dict[str, Any]]()
+    if stored is None:
+        return events
+    names = [*source.columns, "watermark"]
+    for row in stored.to_pylist():
+        values = {name: _to_plain(row[name]) for name in names}
+        events[f"{row['arrival']}#{row['position']}"] = values
+    return events
 
 
 def _read_rows(tables: Tables, table: str, names: Sequence[str], order: Sequence[str]) -> Rows:
@@ -115,7 +110,11 @@ def _read_rows(tables: Tables, table: str, names: Sequence[str], order: Sequence
     for name in reversed(order):
         # A retraction comes before the new rows of the same pane.
         rows.sort(key=partial(_sort_key, name), reverse=name == "retraction")
-    return [{_FIELDS.get(name, name): _to_plain(row[name]) for name in names} for row in rows]
+    fields = {name: _FIELDS.get(name, name) for name in names}
+    plain_rows = Rows()
+    for row in rows:
+        plain_rows.append({field: _to_plain(row[name]) for name, field in fields.items()})
+    return plain_rows
 
 
 def _sort_key(name: str, row: dict[str, Any]) -> tuple[bool, Any]:

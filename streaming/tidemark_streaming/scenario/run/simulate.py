@@ -56,26 +56,27 @@ def simulate_scenario(warehouse: Warehouse, scenario: Scenario, *ways: _Way) -> 
     folder = Path(f"{warehouse.location}/{root}".removeprefix("file://"))
 
     def run_case(number: int, way: _Way) -> Result:
-        case_warehouse = Warehouse(
-            warehouse.spark, warehouse.location, f"{root}/{number}", registered=False
-        )
-        with open_small_session(case_warehouse) as store:
+        database = f"{root}/{number}"
+        own_tables = Warehouse(warehouse.spark, warehouse.location, database, registered=False)
+        with open_small_session(own_tables) as store:
             for source in scenario.derived.values():
                 _ingest_derived_source(store, source, way)
             last = Log(store, scenario.source).find_last_arrival()
             if last is not None and scenario.windowed is not None:
                 _run_asset(store, scenario.windowed, way)
-        result: Result = {"name": scenario.name, "watermark": last and format_instant(last.after)}
+        result: Result = {"name": scenario.name, "watermark": None}
+        if last is not None:
+            result["watermark"] = format_instant(last.after)
+        tables = f"{folder}/{number}"
         if scenario.windowed is not None:
-            result |= read_outcome(f"{folder}/{number}", scenario.windowed) if last else NOTHING
+            result |= NOTHING if last is None else read_outcome(tables, scenario.windowed)
         if scenario.derived:
-            result |= read_derived_outcome(f"{folder}/{number}", list(scenario.derived.values()))
+            result |= read_derived_outcome(tables, list(scenario.derived.values()))
         return result
 
     try:
-        with open_small_session(
-            Warehouse(warehouse.spark, warehouse.location, f"{root}/0", False)
-        ) as store:
+        logs = Warehouse(warehouse.spark, warehouse.location, f"{root}/0", False)
+        with open_small_session(logs) as store:
             for source in scenario.sources.values():
                 connector = MemoryConnector(source, scenario.arrivals_of(source))
                 fill_lookup_tables(store, _create_ingestion(scenario, connector))
@@ -104,9 +105,13 @@ def _ingest_derived_source(warehouse: Warehouse, source: DerivedSource, way: _Wa
     if asset is not None:
         _run_asset(warehouse, asset, way)
     connector = DerivedConnector(source)
-    for arrivals in () if way is None or isinstance(way, int) else way:
-        next(ingest(warehouse, connector, batch=arrivals), None)
-    list(ingest(warehouse, connector, batch=way if isinstance(way, int) else None))
+    batch = None
+    if isinstance(way, int):
+        batch = way
+    elif way is not None:
+        for arrivals in way:
+            next(ingest(warehouse, connector, batch=arrivals), None)
+    list(ingest(warehouse, connector, batch=batch))
 
 
 def _run_asset(warehouse: Warehouse, transform: Definition, way: _Way) -> None:
