@@ -127,7 +127,9 @@ class _Span:
         period = transform.window.closing_every
         gap = transform.window.merge_gap
         step = max(period or gap, 1_000_000)
-        end = 0 if watermark is None or watermark >= INFINITY else watermark
+        end = 0
+        if watermark is not None and watermark < INFINITY:
+            end = watermark
         return cls(end - cls.BEFORE * step, end + cls.AFTER * step, step, period is None)
 
     def bar_of(self, end: int) -> int:
@@ -225,46 +227,38 @@ class Monitor:
         begun = time.monotonic()
         state = self._reader.read()
         reads = Reads(state.troubles)
-        sources = {
-            name: overview
-            for name, source in state.sources.items()
-            if (
-                overview := reads.attempt(
-                    name, partial(self._describe_source, name, source, state.at)
-                )
-            )
-        }
-        assets = [
-            reads.attempt(
-                name,
-                partial(
-                    self._describe_asset,
-                    self._transforms[name],
-                    asset,
-                    sources[asset.snapshot.source],
-                ),
-            )
-            for name, asset in state.assets.items()
-            if asset.snapshot.source in sources
-        ]
-        sized = {
-            n: reads.attempt(n, partial(self._tables.read_listing, n))
-            for n in self._list_source_names()
-        }
+        sources = dict[str, SourceOverview]()
+        for name, source in state.sources.items():
+            describe = partial(self._describe_source, name, source, state.at)
+            if overview := reads.attempt(name, describe):
+                sources[name] = overview
+        assets = list[AssetOverview]()
+        for name, asset in state.assets.items():
+            source_overview = sources.get(asset.snapshot.source)
+            if source_overview is None:
+                continue
+            describe = partial(self._describe_asset, self._transforms[name], asset, source_overview)
+            if overview := reads.attempt(name, describe):
+                assets.append(overview)
+        sizes = dict[str, Listing]()
+        for name in self._list_table_names():
+            size = reads.attempt(name, partial(self._tables.read_listing, name))
+            if size is not None:
+                sizes[name] = size
         return Overview(
             at=state.at,
             sources=tuple(sources.values()),
-            assets=tuple(a for a in assets if a is not None),
+            assets=tuple(assets),
             sinks=tuple(state.sinks),
             pipelines=state.pipelines,
             services=state.services,
-            tables={name: size for name, size in sized.items() if size is not None},
+            tables=sizes,
             findings=list_findings(state),
             troubles=reads.troubles,
             seconds=time.monotonic() - begun,
         )
 
-    def _list_source_names(self) -> list[str]:
+    def _list_table_names(self) -> list[str]:
         names = [ledger.TABLE, results.TABLE]
         for source in self._reader.sources.values():
             names += [source.log_table, source.timeline_table, source.dead_letters_table]
@@ -275,17 +269,27 @@ class Monitor:
     def _describe_source(self, name: str, state: SourceState, time_micros: int) -> SourceOverview:
         source = self._reader.sources[name]
         timeline = self._snapshot.arrivals_of(name)
-        newest = state.snapshot.newest_event
         played = name in self._reader.recordings
-        dead = self._tables.read_listing(source.dead_letters_table)
+        newest_event = state.snapshot.newest_event
+        clock = time_micros
+        if played and newest_event is not None:
+            clock = newest_event
+        # Rows that a derived source omits are not dead letters of it.
+        dead_letters = 0
+        listing = self._tables.read_listing(source.dead_letters_table)
+        if listing is not None and not isinstance(source, DerivedSource):
+            dead_letters = listing.rows
+        past_lags = list[tuple[int, int]]()
+        if state.backlog is not None:
+            past_lags = self._reader.backlogs.list_past_lags(name)
         return SourceOverview(
             snapshot=state.snapshot,
             played=played,
-            clock=newest if played and newest is not None else time_micros,
+            clock=clock,
             bytes=timeline.bytes,
-            dead_letters=0 if dead is None or isinstance(source, DerivedSource) else dead.rows,
+            dead_letters=dead_letters,
             backlog=state.backlog,
-            waited=() if state.backlog is None else self._reader.backlogs.list_past_lags(name),
+            waited=past_lags,
         )
 
     def _describe_asset(
@@ -307,7 +311,9 @@ class Monitor:
         )
         open_ = span.count_by_bar(count_open(tables, transform, snapshot.watermark))
         quarantined = span.count_by_bar(quarantined_windows)
-        ends = sorted({*final, *changing, *open_, *quarantined})
+        windows = list[_Windows]()
+        for end in sorted({*final, *changing, *open_, *quarantined}):
+            windows.append(_Windows(end, final[end], changing[end], open_[end], quarantined[end]))
         return AssetOverview(
             definition=transform,
             source=source,
@@ -316,9 +322,7 @@ class Monitor:
             quarantined_count=state.quarantine.quarantined,
             discarded=state.quarantine.discarded,
             span=span,
-            windows=tuple(
-                _Windows(e, final[e], changing[e], open_[e], quarantined[e]) for e in ends
-            ),
+            windows=tuple(windows),
             quarantined=newest,
         )
 
@@ -339,7 +343,8 @@ def _count_published(
     counted = near.group_by(["window_end", "final"]).aggregate([([], "count_all")])
     columns = to_micros(counted["window_end"]), counted["final"], counted["count_all"]
     for end, is_final, count in zip(*columns, strict=True):
-        (final if is_final.as_py() else changing)[span.bar_of(end)] += count.as_py()
+        counts = final if is_final.as_py() else changing
+        counts[span.bar_of(end)] += count.as_py()
     return final, changing
 
 

@@ -325,7 +325,7 @@ def _lag_at_end(run: Run, source: SourceOverview) -> float | None:
 
     The lag of a recording is measured against its newest event, and shows how the asset catches up.
     """
-    clock =source.clock if source.played else run.ended_at
+    clock = source.clock if source.played else run.ended_at
     return lag_seconds(clock, run.watermark)
 
 

@@ -231,9 +231,10 @@ class _Search:
         Args:
             column: the name of the new column. If it is taken, another one is chosen.
         """
-        if len(set(names)) < len(names) or any(
-            name in c.sources for c in self.converted for name in names
-        ):
+        converted = set[str]()
+        for converted_column in self.converted:
+            converted.update(converted_column.sources)
+        if len(set(names)) < len(names) or not converted.isdisjoint(names):
             return False
         texts = self._join_texts(names)
         present = sum(text is not None for text in texts)
@@ -244,28 +245,29 @@ class _Search:
             misfits = present - sum(value is not None for value in values)
             if misfits > (1 - self._share) * present:
                 continue
-            quoted = [f"`{name}`" for name in names]
-            operand = quoted[0] if len(quoted) == 1 else f"concat({quoted[0]}, ' ', {quoted[1]})"
+            operand = f"`{names[0]}`"
+            if len(names) > 1:
+                operand = f"concat({operand}, ' ', `{names[1]}`)"
             kind = pa.float64() if conversion.kind == "DOUBLE" else INSTANT
-            self.converted.append(
-                ConvertedColumn(
-                    self._free_name(column),
-                    conversion.kind,
-                    conversion.sql.format(operand),
-                    names,
-                    pa.array(values, kind),
-                    misfits,
-                )
+            converted_column = ConvertedColumn(
+                self._free_name(column),
+                conversion.kind,
+                conversion.sql.format(operand),
+                names,
+                pa.array(values, kind),
+                misfits,
             )
+            self.converted.append(converted_column)
             return True
         return False
 
     def _join_texts(self, names: Sequence[str]) -> list[str | None]:
         columns = [self._table[name].cast(pa.string()).to_pylist() for name in names]
-        return [
-            None if None in parts or "" in parts else " ".join(parts)
-            for parts in zip(*columns, strict=True)
-        ]
+        texts = list[str | None]()
+        for parts in zip(*columns, strict=True):
+            is_incomplete = None in parts or "" in parts
+            texts.append(None if is_incomplete else " ".join(parts))
+        return texts
 
     def _free_name(self, column: str) -> str:
         taken = {name.lower() for name in (*self._kinds, *(c.column for c in self.converted))}

@@ -1,7 +1,6 @@
 """Process a lane's records as a DataFrame, either a stream or a batch."""
 
 from collections.abc import Mapping
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,7 +20,8 @@ from tidemark_streaming.kafka.decode import RECORD, WRITTEN_FIELDS
 from tidemark_streaming.payloads.payload import misfit_reason
 from tidemark_streaming.payloads.text_values import TimeFormats
 
-READ_FROM, REASON = "read_from", "reason"
+READ_FROM = "read_from"
+REASON = "reason"
 _VALUE = name_helper("value")
 _HEADERS = (READ_FROM, CORRELATION)
 _NAMES = {"timestampType": "timestamp_type"}
@@ -39,53 +39,55 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     source = lane.source
     connector = lane.connector
     dropped = {name for name, way in source.mask.items() if isinstance(way, Drop)}
-    fields = {
-        source.field_of(name): kind
-        for name, kind in source.record_columns.items()
-        if name not in RECORD and name not in dropped
-    }
+    fields = dict[str, str]()
+    # Why a value of the record does not fit its column.
+    record_faults = list[Column]()
+    for name, kind in source.record_columns.items():
+        if name in dropped:
+            continue
+        if name in RECORD:
+            record_faults.append(_record_fault(name, kind))
+        else:
+            fields[source.field_of(name)] = kind
     rows = records.withColumnsRenamed(_NAMES)
     kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
     rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
     rows = decode_json(rows, F.col("value").cast("string"), fields, connector.options)
     record_id = F.concat_ws("-", "topic", "partition", "offset")
     correlation = F.coalesce(_first_header(connector.correlation), record_id)
-    columns = {
-        n: _mask_value(_column_expression(n, lane), t, lane, n)
-        for n, t in source.record_columns.items()
-    }
-    lost = [
-        _record_fault(name, kind)
-        for name, kind in source.record_columns.items()
-        if name in RECORD and name not in dropped
-    ]
-    rows = rows.select(
-        *(value.alias(name) for name, value in columns.items()),
-        record_id.alias(READ_FROM),
-        _mask_value(correlation, "STRING", lane, CORRELATION).alias(CORRELATION),
-        F.coalesce(REASON, *lost).alias(REASON),
-        F.lit(None).cast("binary").alias(_VALUE) if source.mask else F.col("value").alias(_VALUE),
-    )
+    columns = list[Column]()
+    for name, kind in source.record_columns.items():
+        value = _mask_value(_column_expression(name, lane), kind, lane, name)
+        columns.append(value.alias(name))
+    columns.append(record_id.alias(READ_FROM))
+    columns.append(_mask_value(correlation, "STRING", lane, CORRELATION).alias(CORRELATION))
+    columns.append(F.coalesce(REASON, *record_faults).alias(REASON))
+    # The original bytes would have the values that the source protects.
+    original = F.lit(None).cast("binary") if source.mask else F.col("value")
+    columns.append(original.alias(_VALUE))
+    rows = rows.select(*columns)
     if source.computed:
         rows = _with_computed_columns(rows, lane)
-    faults = [
-        F.when(~F.expr(condition), F.lit(f"The record does not meet the condition: {condition}."))
-        for condition in lane.valid
-    ]
-    if faults:
-        return rows.withColumn(REASON, F.coalesce(REASON, *faults))
-    return rows
+    if not lane.valid:
+        return rows
+    faults = [F.col(REASON)]
+    for condition in lane.valid:
+        message = f"The record does not meet the condition: {condition}."
+        faults.append(F.when(~F.expr(condition), F.lit(message)))
+    return rows.withColumn(REASON, F.coalesce(*faults))
 
 
 def _with_computed_columns(rows: DataFrame, lane: Lane) -> DataFrame:
     source = lane.source
-    columns = [F.col(f"`{n}`") for n in source.record_columns if n not in source.transient_fields]
-    computed = [
-        _mask_value(value, source.columns[name], lane, name).alias(name)
-        for name, value in computed_columns(source).items()
-    ]
+    columns = list[Column | str]()
+    for name in source.record_columns:
+        if name not in source.transient_fields:
+            columns.append(F.col(f"`{name}`"))
+    for name, value in computed_columns(source).items():
+        columns.append(_mask_value(value, source.columns[name], lane, name).alias(name))
     reason = F.coalesce(F.col(REASON), failure_reason(source)).alias(REASON)
-    return rows.select(*columns, *computed, READ_FROM, CORRELATION, reason, _VALUE)
+    columns += [READ_FROM, CORRELATION, reason, _VALUE]
+    return rows.select(*columns)
 
 
 def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]) -> DataFrame:
@@ -95,23 +97,34 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
         lookups: the lookup tables that the lane's function takes in addition to the rows, by
             name.
     """
-    facts = {n: F.lit(None).cast(t) for n, t in ARRIVAL_COLUMNS.items() if n not in _HEADERS}
     columns = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
-    good = rows.where(F.isnull(REASON)).select(*columns, *(c.alias(n) for n, c in facts.items()))
+    for name, kind in ARRIVAL_COLUMNS.items():
+        if name not in _HEADERS:
+            # A lane's record is part of no arrival.
+            columns.append(F.lit(None).cast(kind).alias(name))
+    good = rows.where(F.isnull(REASON)).select(*columns)
     small = {name: F.broadcast(table) for name, table in lookups.items()}
     result = lane.prepare(good, **small)
     _check_result(result, lane)
-    fields = [c for c in result.columns if c not in ARRIVAL_COLUMNS and c not in RECORD]
-    key = lane.key or ("kafka_key" if "kafka_key" in lane.source.columns else None)
+    fields = list[Column]()
+    for name in result.columns:
+        if name not in ARRIVAL_COLUMNS and name not in RECORD:
+            fields.append(F.col(f"`{name}`"))
     return result.select(
         _choose_topic(lane).alias("topic"),
-        (F.lit(None) if key is None else F.col(f"`{key}`"))
-        .cast("string")
-        .cast("binary")
-        .alias("key"),
-        exact_json([F.col(f"`{c}`") for c in fields]).cast("binary").alias("value"),
+        _record_key(lane).cast("string").cast("binary").alias("key"),
+        exact_json(fields).cast("binary").alias("value"),
         _header_array(*_HEADERS).alias("headers"),
     )
+
+
+def _record_key(lane: Lane) -> Column:
+    """Return the key of the record to write; null if neither the lane nor the source has one."""
+    if lane.key:
+        return F.col(f"`{lane.key}`")
+    if "kafka_key" in lane.source.columns:
+        return F.col("kafka_key")
+    return F.lit(None)
 
 
 def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
@@ -129,8 +142,11 @@ def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
 
 
 def _check_result(result: DataFrame, lane: Lane) -> None:
-    needed = [*_HEADERS, *(c for c in (lane.route, lane.key) if c is not None)]
-    missing = [c for c in needed if c not in result.columns]
+    needed = list(_HEADERS)
+    for column in (lane.route, lane.key):
+        if column is not None:
+            needed.append(column)
+    missing = [column for column in needed if column not in result.columns]
     if missing:
         raise DefinitionError(
             f"{lane}: the result of its function does not have the column '{missing[0]}'; its "
@@ -140,21 +156,22 @@ def _check_result(result: DataFrame, lane: Lane) -> None:
 
 
 def _choose_topic(lane: Lane) -> Column:
-    default_topic = F.lit(lane.topics_by_route[OTHERS].name)
+    topic = F.lit(lane.topics_by_route[OTHERS].name)
     if lane.route is None:
-        return default_topic
+        return topic
     value = F.col(f"`{lane.route}`").cast("string")
-    named = [(v, t.name) for v, t in lane.topics_by_route.items() if v != OTHERS]
-    return reduce(
-        lambda chosen, route: F.when(value == route[0], route[1]).otherwise(chosen),
-        named,
-        default_topic,
-    )
+    for route, sink in lane.topics_by_route.items():
+        if route != OTHERS:
+            topic = F.when(value == route, sink.name).otherwise(topic)
+    return topic
 
 
 def _header_array(*names: str) -> Column:
-    pairs = (F.struct(F.lit(n).alias("key"), F.col(n).cast("binary").alias("value")) for n in names)
-    return F.array(*pairs)
+    headers = list[Column]()
+    for name in names:
+        value = F.col(name).cast("binary")
+        headers.append(F.struct(F.lit(name).alias("key"), value.alias("value")))
+    return F.array(*headers)
 
 
 def _column_expression(name: str, lane: Lane) -> Column:
@@ -229,7 +246,9 @@ def _read_headers() -> Column:
     return F.when(F.isnull("headers") | ~unreadable, F.col("headers"))
 
 
-_MEMBER_NAMES, _TEXTS, _MEMBERS = name_helper("names"), name_helper("texts"), name_helper("members")
+_MEMBER_NAMES = name_helper("names")
+_TEXTS = name_helper("texts")
+_MEMBERS = name_helper("members")
 
 
 def decode_json(
@@ -258,14 +277,11 @@ def decode_json(
     written = {name: F.col(_MEMBERS)[name] for name in columns}
     values = {name: value_of(written[name], kind, formats) for name, kind in columns.items()}
     rows = rows.withColumn("event", _build_struct(values))
-    misfits = (
-        F.when(
-            F.isnotnull(written[name]) & F.isnull(F.col("event")[name]), misfit_reason(name, kind)
-        )
-        for name, kind in columns.items()
-    )
-    fault = json_members.find_fault(text, names, texts, columns)
-    rows = rows.withColumn("reason", F.when(F.isnotnull(text), F.coalesce(fault, *misfits)))
+    faults = [json_members.find_fault(text, names, texts, columns)]
+    for name, kind in columns.items():
+        is_lost = F.isnotnull(written[name]) & F.isnull(F.col("event")[name])
+        faults.append(F.when(is_lost, misfit_reason(name, kind)))
+    rows = rows.withColumn("reason", F.when(F.isnotnull(text), F.coalesce(*faults)))
     return rows.drop(_MEMBER_NAMES, _TEXTS, _MEMBERS)
 
 

@@ -71,11 +71,10 @@ def read_arrivals(
             kind, content = item.read_choice("an arrival", _ITEMS)
         else:
             source, kind, content = _named_item(item, sources, ended)
-        clock += (
-            parse_duration(content.read_duration("a step of the clock"))
-            if kind == "clock"
-            else tick or 0
-        )
+        if kind == "clock":
+            clock += parse_duration(content.read_duration("a step of the clock"))
+        elif tick is not None:
+            clock += tick
         if clock >= INFINITY:
             raise content.error("the clock must not pass the year 9999.")
         name = source.name
@@ -85,9 +84,11 @@ def read_arrivals(
         if kind == "rows":
             types = columns[name].types
             rows = tuple(_row_of(row, types) for row in content.read_items("'rows'"))
-            silent_since[name] = clock if rows else silent_since[name]
+            if rows:
+                silent_since[name] = clock
         elif kind == "clock":
-            silent = None if source.heartbeat is None else silent_since[name]
+            if source.heartbeat is not None:
+                silent = silent_since[name]
         elif kind == "end":
             ended.add(name)
         elif isinstance(source.watermark, Manual):
@@ -98,8 +99,8 @@ def read_arrivals(
                 f"source has {source.watermark}."
             )
         arrivals.append(ScenarioArrival(rows, clock, watermark, kind == "end", silent, name))
-    for name in sources if ends else ():
-        if name not in ended:
+    for name in sources:
+        if ends and name not in ended:
             clock += tick or 0
             arrivals.append(ScenarioArrival((), clock, ends=True, source=name))
     return tuple(arrivals)
@@ -109,12 +110,12 @@ def _named_item(
     item: Node, sources: Mapping[str, Source], ended: set[str]
 ) -> tuple[Source, str, Node]:
     """Return an arrival's source, the kind of its content (`rows`, `end`, …), and the content."""
-    fields = item.read_fields("an arrival", ("source",), (*_ITEMS, "end"))
+    kinds = (*_ITEMS, "end")
+    fields = item.read_fields("an arrival", ("source",), kinds)
     name = fields.pop("source").read_word("a source with arrivals", list(sources))
     if len(fields) != 1:
         raise item.error(
-            f"an arrival must have exactly one of {', '.join((*_ITEMS, 'end'))} (got "
-            f"{len(fields)})."
+            f"an arrival must have exactly one of {', '.join(kinds)} (got {len(fields)})."
         )
     if name in ended:
         raise item.error(f"'{name}' has ended: nothing can arrive after 'end: true'.")
@@ -147,16 +148,22 @@ def read_lookups(node: Node, source: Source) -> dict[str, Table]:
 def _read_table(node: Node) -> Table:
     fields = node.read_fields("a lookup table", ("columns", "rows"))
     named = fields["columns"].read_entries("the columns of a lookup table")
-    types = {name.read_text("a column's name"): read_kind(type_) for name, type_ in named}
+    types = dict[str, Kind]()
+    for name, kind in named:
+        types[name.read_text("a column's name")] = read_kind(kind)
     rows = tuple(_row_of(row, types) for row in fields["rows"].read_items("'rows'"))
-    return Table({name: column_kind.ddl for name, column_kind in types.items()}, rows)
+    return Table({name: kind.ddl for name, kind in types.items()}, rows)
 
 
 def _row_of(node: Node, types: Mapping[str, Kind]) -> tuple[Any, ...]:
     """Return a row's values in the order of `types`. A column that the row omits is null."""
     fields = node.read_fields("a row", (), tuple(types))
-    values = (
-        types[column].read_value(fields[column], column) if column in fields else None
-        for column in types
-    )
-    return tuple(parse_instant(v) if isinstance(v, datetime) and v.tzinfo else v for v in values)
+    values = list[object]()
+    for column, kind in types.items():
+        value = None
+        if column in fields:
+            value = kind.read_value(fields[column], column)
+        if isinstance(value, datetime) and value.tzinfo:
+            value = parse_instant(value)
+        values.append(value)
+    return tuple(values)

@@ -52,15 +52,17 @@ def read_source(name: str, node: Node) -> Source:
                 f"{key} differs from another column's name only in upper and lower case: choose "
                 "another name."
             )
-    moves = _read_watermark(fields["watermark"], types)
-    beats = fields["heartbeat"].read_duration("the heartbeat") if "heartbeat" in fields else None
+    watermark = _read_watermark(fields["watermark"], types)
+    heartbeat = None
+    if "heartbeat" in fields:
+        heartbeat = fields["heartbeat"].read_duration("the heartbeat")
     with node.locate_errors():
         return Source(
             name=name,
             columns={name: column_kind.ddl for name, column_kind in types.items()},
             event_time=fields["event_time"].read_text("the event time"),
-            watermark=moves,
-            heartbeat=beats,
+            watermark=watermark,
+            heartbeat=heartbeat,
         )
 
 
@@ -110,6 +112,9 @@ def read_transform(
     lateness = "0 seconds"
     if "allowed_lateness" in fields:
         lateness = fields["allowed_lateness"].read_duration("the allowed lateness")
+    trigger = Trigger()
+    if "trigger" in fields:
+        trigger = _read_trigger(fields["trigger"])
     accumulation = title.accumulation
     if "accumulation" in fields:
         accumulation = fields["accumulation"].read_word("an accumulation", ACCUMULATIONS)
@@ -126,13 +131,14 @@ def read_transform(
             allowed_lateness=parse_duration(lateness),
             aggregates=parts.aggregates,
             function=parts.function,
-            trigger=_read_trigger(fields["trigger"]) if "trigger" in fields else Trigger(),
+            trigger=trigger,
             accumulation=accumulation,
             deduplicate=deduplicate,
         )
     if "expectations" in fields:
         windowed = add_expectations(fields["expectations"], windowed)
-    return windowed, {key: columns.types[key] for key in windowed.keys} | parts.results
+    kinds = {key: columns.types[key] for key in windowed.keys}
+    return windowed, kinds | parts.results
 
 
 @dataclass(frozen=True)
@@ -218,13 +224,19 @@ def _bounded_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
     if not node.is_mapping:
         return watermarks.BoundedOutOfOrderness(node.read_duration("a bound"))
     fields = node.read_fields("a watermark by a bound", ("bound",), ("idle",))
-    lengths = {name: n.read_duration(f"the {name}") for name, n in fields.items()}
-    return watermarks.BoundedOutOfOrderness(**lengths)
+    return watermarks.BoundedOutOfOrderness(**_read_durations(fields))
 
 
 def _monotonic_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
     fields = node.read_fields("this strategy", (), ("idle",))
-    return watermarks.MonotonicTimestamps(*(n.read_duration("the idle") for n in fields.values()))
+    return watermarks.MonotonicTimestamps(**_read_durations(fields))
+
+
+def _read_durations(fields: Mapping[str, Node], *, allow_negative: bool = False) -> dict[str, str]:
+    durations = dict[str, str]()
+    for name, node in fields.items():
+        durations[name] = node.read_duration(f"the {name}", negative=allow_negative)
+    return durations
 
 
 def _strategy_without_options(
@@ -243,11 +255,8 @@ def _punctuated_strategy(node: Node, _: Mapping[str, Kind]) -> Watermark:
 
 def _per_partition(node: Node, types: Mapping[str, Kind]) -> Watermark:
     fields = node.read_fields("a watermark per partition", ("column", "bound"), ("idle",))
-    column = Columns(types).find_column(fields["column"])
-    lengths = {
-        name: n.read_duration(f"the {name}") for name, n in fields.items() if name != "column"
-    }
-    return watermarks.PerPartition(column, **lengths)
+    column = Columns(types).find_column(fields.pop("column"))
+    return watermarks.PerPartition(column, **_read_durations(fields))
 
 
 _WATERMARKS: dict[str, Callable[[Node, Mapping[str, Kind]], Watermark]] = {
@@ -269,10 +278,8 @@ def _read_trigger(node: Node) -> Trigger:
 def _read_deduplicate(node: Node, columns: Columns) -> Deduplicate:
     fields = node.read_fields("the deduplication of events", ("by", "within"))
     id_node = fields["by"]
-    names = [
-        columns.find_column(column)
-        for column in (id_node.read_items("'by'") if id_node.is_list else [id_node])
-    ]
+    id_nodes = id_node.read_items("'by'") if id_node.is_list else [id_node]
+    names = [columns.find_column(column) for column in id_nodes]
     within = fields["within"].read_duration("the horizon")
     with id_node.locate_errors():
         return Deduplicate(names, within)
@@ -291,14 +298,17 @@ def _read_firing(node: Node) -> Firing:
 
 def _check_names(keys: Sequence[tuple[Node, str]], results: Sequence[Node]) -> None:
     seen: set[str] = set()
-    for node, name in (*keys, *((node, node.read_text("a key")) for node in results)):
+    result_names = [(node, node.read_text("a key")) for node in results]
+    for node, name in [*keys, *result_names]:
         if not NAME.fullmatch(name):
             raise node.error(
                 f"{node} is not a valid name for a result column: use lowercase letters, digits "
                 "and underscores, and begin with a letter."
             )
-        tables = (WINDOW_TABLES, EVENT_TABLES) if (node, name) in keys else (WINDOW_TABLES,)
-        if table := find_table(name, *tables, _PANES):
+        tables = [WINDOW_TABLES, _PANES]
+        if (node, name) in keys:
+            tables.insert(1, EVENT_TABLES)
+        if table := find_table(name, *tables):
             raise node.error(
                 f"{node} is reserved: Tidemark adds a column of this name to the {table}. Choose "
                 "another name."
@@ -328,6 +338,6 @@ def read_window(node: Node) -> Window:
     if name == "calendar":
         texts = {key: value.read_text(f"the {key}") for key, value in fields.items()}
     else:
-        texts = {key: n.read_duration(f"the {key}", negative=True) for key, n in fields.items()}
+        texts = _read_durations(fields, allow_negative=True)
     with inner.locate_errors():
         return make(**texts)

@@ -65,22 +65,26 @@ def _read_sides(
     Args:
         texts: the names of further options, whose values are texts.
     """
-    left, right = (find_source(fields[side], sources) for side in ("left", "right"))
+    left_source = find_source(fields["left"], sources)
+    right_source = find_source(fields["right"], sources)
     on = [key.read_text("a key") for key in fields["on"].read_items("'on'")]
-    options: dict[str, Any] = {
-        option: fields[option].read_text(f"'{option}'") for option in texts if option in fields
-    }
+    options: dict[str, Any] = {"left": left_source, "right": right_source, "on": on}
+    for option in texts:
+        if option in fields:
+            options[option] = fields[option].read_text(f"'{option}'")
     if "allowed_lateness" in fields:
         options["allowed_lateness"] = fields["allowed_lateness"].read_duration(
             "the allowed lateness"
         )
     options |= _read_idle(fields)
     if "rename" in fields:
-        named = fields["rename"].read_entries("'rename'")
-        rename = {old.read_text("a column"): new.read_text("a column's name") for old, new in named}
+        rename = dict[str, str]()
+        for column, name in fields["rename"].read_entries("'rename'"):
+            rename[column.read_text("a column")] = name.read_text("a column's name")
     else:
-        rename = _rename_equal_columns(left, right, on)
-    return {"left": left, "right": right, "on": on, "rename": rename, **options}
+        rename = _rename_equal_columns(left_source, right_source, on)
+    options["rename"] = rename
+    return options
 
 
 def _read_within(node: Node) -> Between | Window:
@@ -100,18 +104,18 @@ def _rename_equal_columns(
 ) -> dict[str, str]:
     """Return new names, `l_COLUMN` and `r_COLUMN`, for columns whose names would be equal in a
     join."""
-    columns = [
-        (letter, source.name, column)
-        for letter, source in (("l", left_source), ("r", right_source))
-        for column in own_columns(source)
-        if column not in on
-    ]
-    names = [*(column.lower() for _, _, column in columns), JOINED_AT, *LINEAGE]
-    return {
-        f"{source}.{column}": f"{letter}_{column}"
-        for letter, source, column in columns
-        if names.count(column.lower()) > 1
-    }
+    columns = list[tuple[str, Source, str]]()
+    for letter, source in (("l", left_source), ("r", right_source)):
+        for column in own_columns(source):
+            if column not in on:
+                columns.append((letter, source, column))
+    names = [column.lower() for _, _, column in columns]
+    names += [JOINED_AT, *LINEAGE]
+    rename = dict[str, str]()
+    for letter, source, column in columns:
+        if names.count(column.lower()) > 1:
+            rename[f"{source.name}.{column}"] = f"{letter}_{column}"
+    return rename
 
 
 def _read_union(name: str, node: Node, sources: _Sources) -> DerivedSource:
@@ -129,20 +133,20 @@ def _read_idle(fields: Mapping[str, Node]) -> dict[str, Any]:
 def _read_chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
     fields = node.read_fields("a chain", ("source", "transform"), ("rows", "types"))
     base = find_source(fields["source"], sources)
-    rows = (
-        fields["rows"].read_word("the rows of a chain", get_args(ChainRows))
-        if "rows" in fields
-        else ""
-    )
+    rows = "final"
+    if "rows" in fields:
+        rows = fields["rows"].read_word("the rows of a chain", get_args(ChainRows))
     asset, _ = definition.read_transform(
         fields["transform"],
         {base.name: base},
         named=False,
         title=definition.Title(f"{name}_windows"),
     )
-    named = fields["types"].read_entries("'types'") if "types" in fields else []
-    types = {column.read_text("a column"): read_kind(type_).ddl for column, type_ in named}
-    return chain(name=name, of=asset, rows=rows or "final", types=types)
+    types = dict[str, str]()
+    if "types" in fields:
+        for column, kind in fields["types"].read_entries("'types'"):
+            types[column.read_text("a column")] = read_kind(kind).ddl
+    return chain(name=name, of=asset, rows=rows, types=types)
 
 
 _KINDS: dict[str, Callable[[str, Node, _Sources], DerivedSource]] = {

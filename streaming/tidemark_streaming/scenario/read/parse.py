@@ -97,13 +97,20 @@ class Scenario:
         """How far each sum or average can differ because of the order of addition, by aggregate."""
         if self.windowed is None:
             return {}
-        doubles = [v for a in self.arrivals for r in a.rows for v in r if isinstance(v, float)]
-        sizes = [abs(v) for v in doubles if math.isfinite(v)]
+        sizes = list[float]()
+        for arrival in self.arrivals:
+            for row in arrival.rows:
+                for value in row:
+                    if isinstance(value, float) and math.isfinite(value):
+                        sizes.append(abs(value))
         # An event of a base may be in many events of the derived source.
         copies = len(sizes) if self.derived else 1
-        most = ROUNDING * (len(sizes) * copies + 1) * sum(sizes) * copies
-        adding = (average_slack, total_slack)
-        return {n: most for n, a in self.windowed.aggregates.items() if a.slack in adding}
+        max_difference = ROUNDING * (len(sizes) * copies + 1) * sum(sizes) * copies
+        slack = dict[str, float]()
+        for name, aggregate in self.windowed.aggregates.items():
+            if aggregate.slack in (average_slack, total_slack):
+                slack[name] = max_difference
+        return slack
 
     @property
     def prepares_rows(self) -> bool:
@@ -144,9 +151,10 @@ def import_asset(node: Node) -> object:
                 "tidemark.toml, or add the module's folder to PYTHONPATH."
             ) from None
     if not hasattr(imported, name):
-        available = [
-            n for n, value in vars(imported).items() if isinstance(value, WindowedTransform)
-        ]
+        available = list[str]()
+        for variable, value in vars(imported).items():
+            if isinstance(value, WindowedTransform):
+                available.append(variable)
         raise node.error(
             f"'{module}' has no '{name}'; its transforms are {', '.join(available) or 'none'}."
         )
@@ -173,28 +181,33 @@ def load_scenario(path: Path, find_asset: Callable[[Node], object] = import_asse
     else:
         fields = root.read_fields("a scenario", _REQUIRED, (*_OPTIONAL, "sources", "asset"))
         definitions = _read_source(fields)
-    lookups = _read_lookups(fields, root, definitions.transform) if "asset" in fields else {}
+    lookups = dict[str, Table]()
+    if "asset" in fields:
+        lookups = _read_lookups(fields, root, definitions.transform)
+    clock_start = 0
+    if "clock_start" in fields:
+        clock_start = fields["clock_start"].read_instant("the clock's start")
+    is_open = "open" in fields and fields["open"].read_boolean("'open'")
     columns = {name: columns_of(source) for name, source in definitions.sources.items()}
-    begins = (
-        fields["clock_start"].read_instant("the clock's start") if "clock_start" in fields else 0
-    )
-    open_ = "open" in fields and fields["open"].read_boolean("'open'")
     arrivals = read_arrivals(
         fields["arrivals"],
         definitions.sources,
         columns,
-        begins,
+        clock_start,
         _read_tick(fields, definitions),
-        ends=not open_,
+        ends=not is_open,
     )
+    expected = None
+    if "expect" in fields:
+        expected = _read_expectation(fields["expect"], definitions)
     return Scenario(
         name=fields["name"].read_text("a name"),
         path=path,
         sources=definitions.sources,
         arrivals=arrivals,
         windowed=definitions.transform,
-        expect=_read_expectation(fields["expect"], definitions) if "expect" in fields else None,
-        clock_start=begins,
+        expect=expected,
+        clock_start=clock_start,
         derived=definitions.derived,
         lookups=lookups,
     )
@@ -233,8 +246,13 @@ def read_definitions(
     named = fields["sources"].read_entries("'sources'")
     if not named:
         raise fields["sources"].error("a scenario needs at least one source.")
-    sources = {key.raw.value: definition.read_source(key.raw.value, value) for key, value in named}
-    derived = read_derived(fields["derived"], sources) if "derived" in fields else {}
+    sources = dict[str, Source]()
+    for key, value in named:
+        name = key.raw.value
+        sources[name] = definition.read_source(name, value)
+    derived = dict[str, DerivedSource]()
+    if "derived" in fields:
+        derived = read_derived(fields["derived"], sources)
     if "transform" not in fields:
         return Definitions(sources, derived, None, {})
     readable = {**sources, **derived}
@@ -259,7 +277,10 @@ def _read_tick(fields: Mapping[str, Node], definitions: Definitions) -> int | No
         if "tick" in fields:
             raise fields["tick"].error("'tick' is for scenarios of several sources: remove it.")
         return None
-    return parse_duration(fields["tick"].read_duration("the tick") if "tick" in fields else TICK)
+    tick = TICK
+    if "tick" in fields:
+        tick = fields["tick"].read_duration("the tick")
+    return parse_duration(tick)
 
 
 def _read_lookups(
