@@ -49,10 +49,12 @@ def resting_on(
             # The mart has not been built yet.
             yield MartRows(mart)
             continue
-        identities = (
-            _made_of(warehouse, marts.name_relation(v), mart_columns, transform, row) for v in views
-        )
-        identity = next((candidate for candidate in identities if candidate is not None), None)
+        identity = None
+        for view in views:
+            relation = marts.name_relation(view)
+            identity = _made_of(warehouse, relation, mart_columns, transform, row)
+            if identity is not None:
+                break
         if identity is None:
             yield MartRows(mart)
             continue

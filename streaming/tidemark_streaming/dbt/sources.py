@@ -19,7 +19,9 @@ from tidemark.define.window_columns import BOUNDS, WINDOW_MEANINGS, published_co
 PLACE = "models/sources.yml"
 """The path of the file in the project."""
 
-WINDOWS, KEPT, EVENTS = "windows", "kept", "events"
+WINDOWS = "windows"
+KEPT = "kept"
+EVENTS = "events"
 """The names of the dbt sources: the published tables, their side tables, and the event logs of
 derived sources."""
 
@@ -100,13 +102,13 @@ def read_listed_names(text: str, path: Path) -> list[str]:
     """
     try:
         sources: list[_Node] = (yaml.safe_load(text) or {}).get("sources") or []
-        return [
-            str(table["name"]).removesuffix(suffix)
-            for name, suffix in ((WINDOWS, ""), (EVENTS, "_log"))
-            for source in sources
-            if source["name"] == name
-            for table in source["tables"]
-        ]
+        names = list[str]()
+        for kind, suffix in ((WINDOWS, ""), (EVENTS, "_log")):
+            for source in sources:
+                if source["name"] == kind:
+                    for table in source["tables"]:
+                        names.append(str(table["name"]).removesuffix(suffix))
+        return names
     except (yaml.YAMLError, AttributeError, KeyError, TypeError):
         raise DefinitionError(
             f"{path} does not have the form that `tidemark dbt sources` writes: restore it, or "
@@ -116,38 +118,28 @@ def read_listed_names(text: str, path: Path) -> list[str]:
 
 def generate_sources(definitions: Iterable[Definition | DerivedSource]) -> str:
     """Return the content of `models/sources.yml` for the given assets and derived sources."""
-    listed = list(definitions)
-    assets = [definition for definition in listed if isinstance(definition, Definition)]
-    windows = [
-        # `events` names the source that determines the freshness of the table.
-        _table_node(
-            t.published_table,
-            " ".join(t.description.split()),
-            {"events": t.source.name},
-            _window_columns(t),
-        )
-        for t in assets
-    ]
-    optional_tables = [
-        # `asset` names the asset on whose page Dagster shows the table.
-        _table_node(
-            f"{t.published_table}_{kind}",
-            about,
-            {"asset": str(t.published_table)},
-            _column_nodes(columns),
-        )
-        for kind, (about, columns) in _SIDE_TABLES.items()
-        for t in assets
-        if kind == "quarantine" or t.late_tables
-    ]
+    assets = list[Definition]()
+    logs = list[_Node]()
+    for definition in definitions:
+        if isinstance(definition, DerivedSource):
+            logs.append(_event_log(definition))
+        else:
+            assets.append(definition)
+    windows = [_window_table(asset) for asset in assets]
+    optional_tables = list[_Node]()
+    for kind, (about, columns) in _SIDE_TABLES.items():
+        for asset in assets:
+            if kind == "quarantine" or asset.late_tables:
+                name = f"{asset.published_table}_{kind}"
+                # `asset` names the asset on whose page Dagster shows the table.
+                meta = {"asset": str(asset.published_table)}
+                optional_tables.append(_table_node(name, about, meta, _column_nodes(columns)))
     config = {"event_time": "window_start", "loaded_at_query": _LOADED_AT}
     sources = [
         _source_node(WINDOWS, config, windows),
         _source_node(KEPT, {"meta": {"optional": True}}, optional_tables),
     ]
-    if logs := [
-        _event_log(definition) for definition in listed if isinstance(definition, DerivedSource)
-    ]:
+    if logs:
         sources.append(_source_node(EVENTS, {}, logs))
     return _HEAD + yaml.dump(
         {"version": 2, "sources": sources},
@@ -156,6 +148,13 @@ def generate_sources(definitions: Iterable[Definition | DerivedSource]) -> str:
         allow_unicode=True,
         width=100_000,
     )
+
+
+def _window_table(asset: Definition) -> _Node:
+    about = " ".join(asset.description.split())
+    # `events` names the source that determines the freshness of the table.
+    meta = {"events": asset.source.name}
+    return _table_node(asset.published_table, about, meta, _window_columns(asset))
 
 
 def _event_log(source: DerivedSource) -> _Node:
@@ -201,4 +200,8 @@ def _column_nodes(columns: Mapping[str, tuple[str, str]]) -> list[_Node]:
 
 
 def _column_node(name: str, kind: str | None, about: str) -> _Node:
-    return _Row(name=name, **({"data_type": kind} if kind else {}), description=about)
+    column = _Row(name=name)
+    if kind:
+        column["data_type"] = kind
+    column["description"] = about
+    return column

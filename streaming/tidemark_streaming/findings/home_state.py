@@ -5,7 +5,7 @@ Dagster's checks.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -131,29 +131,24 @@ class HomeReader:
         self.domains = loaded.domains
         self.definition_errors = loaded.errors
         self.sources: Mapping[str, Source] = {s.name: s for s in self.domains.all_sources()}
-        self.recordings = {
-            name
-            for name, ingestion in self.domains.ingestions.items()
-            if ingestion.play is not None
-        }
+        self.recordings = set[str]()
+        self._connectors = dict[str, KafkaConnector]()
+        for name, ingestion in self.domains.ingestions.items():
+            if ingestion.play is not None:
+                self.recordings.add(name)
+            connector = ingestion.connector(settings.landing_of(name))
+            if isinstance(connector, KafkaConnector):
+                self._connectors[name] = connector
         self._settings = settings
-        self._patience = wait_seconds
+        self._wait_seconds = wait_seconds
         assets = self.domains.transforms.values()
         self.snapshot = Snapshot(settings, assets, self.recordings, rest)
         self._services = ServiceMonitor(settings, self.sources)
         self._sinks = Sinks(settings, assets, wait_seconds)
-        self._pipelines = {
-            extra.name: extra.create_monitor(settings, self.domains.pipelines)
-            for extra in find_extras()
-        }
+        self._pipelines = dict[str, Callable[[], Sequence[PipelineOverview]]]()
+        for extra in find_extras():
+            self._pipelines[extra.name] = extra.create_monitor(settings, self.domains.pipelines)
         self.backlogs = Backlogs()
-        self._connectors = {
-            name: connector
-            for name, ingestion in self.domains.ingestions.items()
-            if isinstance(
-                connector := ingestion.connector(settings.landing_of(name)), KafkaConnector
-            )
-        }
         self._damages = Answers[list[Damage]](_DAMAGE_SECONDS)
 
     def read(self) -> HomeState:
@@ -161,22 +156,24 @@ class HomeReader:
         reads = Reads({})
         # The brokers are asked first, and answer while the tables are read.
         sinks = reads.attempt("topics", self._sinks.list_overviews)
-        sources = {
-            name: reads.attempt(name, partial(self._read_source, source))
-            for name, source in self.sources.items()
-        }
-        assets = {
-            name: reads.attempt(name, partial(self._read_asset, definition))
-            for name, definition in self.domains.transforms.items()
-        }
-        pipelines = {
-            name: reads.attempt(name, read) or () for name, read in self._pipelines.items()
-        }
+        sources = dict[str, SourceState]()
+        for name, source in self.sources.items():
+            source_state = reads.attempt(name, partial(self._read_source, source))
+            if source_state is not None:
+                sources[name] = source_state
+        assets = dict[str, AssetState]()
+        for name, definition in self.domains.transforms.items():
+            asset_state = reads.attempt(name, partial(self._read_asset, definition))
+            if asset_state is not None:
+                assets[name] = asset_state
+        pipelines = dict[str, Sequence[PipelineOverview]]()
+        for name, read in self._pipelines.items():
+            pipelines[name] = reads.attempt(name, read) or ()
         return HomeState(
             at=time.time_ns() // 1000,
             services=self._services.read(reads),
-            sources=_without_none(sources),
-            assets=_without_none(assets),
+            sources=sources,
+            assets=assets,
             sinks=sinks or (),
             pipelines=pipelines,
             definition_errors=self.definition_errors,
@@ -206,13 +203,10 @@ class HomeReader:
     def _find_slow_base(self, source: Source, snapshot: SourceSnapshot) -> HeldBack | None:
         if not isinstance(source, DerivedSource):
             return None
-        timelines = {
-            base.name: self.snapshot.arrivals_of(base.name) for base in source.base_sources
-        }
-        progress = {
-            name: BaseProgress(timeline.watermark, timeline.newest_event)
-            for name, timeline in timelines.items()
-        }
+        progress = dict[str, BaseProgress]()
+        for base in source.base_sources:
+            timeline = self.snapshot.arrivals_of(base.name)
+            progress[base.name] = BaseProgress(timeline.watermark, timeline.newest_event)
         return find_slow_base(source, snapshot.watermark, progress)
 
     def _read_asset(self, definition: Definition) -> AssetState:
@@ -237,7 +231,7 @@ class HomeReader:
 
     def _find_damages(self) -> Sequence[Damage]:
         """Return the damage to the tables, from a check in the background."""
-        patience = _FIRST_CHECK_SECONDS if self._patience else 0.0
+        patience = _FIRST_CHECK_SECONDS if self._wait_seconds else 0.0
         return self._damages.get_newest("tables", self._check_tables, patience) or ()
 
     def _check_tables(self) -> list[Damage]:
@@ -256,7 +250,3 @@ class HomeReader:
         if rows is None:
             return []
         return select_unfinished(rows)
-
-
-def _without_none(states: Mapping[str, _T | None]) -> dict[str, _T]:
-    return {name: state for name, state in states.items() if state is not None}

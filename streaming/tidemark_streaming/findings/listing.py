@@ -34,7 +34,9 @@ _DAEMON = "daemon"
 
 def list_findings(state: HomeState) -> tuple[Finding, ...]:
     """Return what needs a person's attention in a home, errors first."""
-    findings = [finding for rule in _RULES for finding in rule(state)]
+    findings = list[Finding]()
+    for rule in _RULES:
+        findings += rule(state)
     return tuple(sorted(findings, key=lambda finding: finding.level != "error"))
 
 
@@ -123,8 +125,11 @@ def _stopped_ingests(state: HomeState) -> Iterator[Finding]:
         command = ingest.following
         if command is None or command.runs or ingest.refused is not None:
             continue
-        reason = "was killed" if command.error is None else "has ended with an error"
-        error = "" if command.error is None else f" Its error: {command.error}"
+        reason = "was killed"
+        error = ""
+        if command.error is not None:
+            reason = "has ended with an error"
+            error = f" Its error: {command.error}"
         yield Finding(
             Kind.STOPPED_INGEST,
             "error",

@@ -195,22 +195,25 @@ class Sinks:
         self, settings: Settings, assets: Iterable[Definition], wait_seconds: float = 0.0
     ) -> None:
         self._settings = settings
-        self._patience = wait_seconds
+        self._wait_seconds = wait_seconds
         self._assets = [asset for asset in assets if asset.sink is not None]
         self._sinks = Answers[SinkOverview]()
 
     def list_overviews(self) -> tuple[SinkOverview, ...]:
         """Return the newest known progress of each sink; a sink without an answer is left out."""
-        limit = self._patience or None
-        questions = {a.name: partial(_ask_sink, self._settings, a, limit) for a in self._assets}
+        timeout_seconds = self._wait_seconds or None
+        questions = dict[str, Callable[[], SinkOverview]]()
+        for asset in self._assets:
+            questions[asset.name] = partial(_ask_sink, self._settings, asset, timeout_seconds)
         for name, question in questions.items():
             # All sinks are asked before the first answer is waited for.
             self._sinks.get_newest(name, question)
-        answers = (
-            self._sinks.get_newest(name, question, _REQUESTS * self._patience)
-            for name, question in questions.items()
-        )
-        return tuple(answer for answer in answers if answer is not None)
+        overviews = list[SinkOverview]()
+        for name, question in questions.items():
+            answer = self._sinks.get_newest(name, question, _REQUESTS * self._wait_seconds)
+            if answer is not None:
+                overviews.append(answer)
+        return tuple(overviews)
 
 
 def _ask_sink(settings: Settings, asset: Definition, timeout_seconds: float | None) -> SinkOverview:

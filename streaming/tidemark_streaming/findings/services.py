@@ -20,7 +20,8 @@ from tidemark_streaming.streams.stream_states import StreamState, read_streams, 
 EVERY = 2.0
 """Seconds for which a result is reused."""
 
-ENGINE, BROKER = "engine", "kafka"
+ENGINE = "engine"
+BROKER = "kafka"
 _NAMES = (ENGINE, "webserver", "daemon", BROKER)
 
 
@@ -94,20 +95,20 @@ class ServiceMonitor:
         settings = self._settings
         commands = foreground.list_commands(self._settings)
         followed = {command.name: command for command in commands if command.kind == INGEST}
-        return replace(
-            services,
-            streams=read_streams(settings, commands, engine=services.up[ENGINE]),
-            ingests={
-                name: IngestState(
-                    at_work=ingest.at_work,
-                    following=followed.get(name),
-                    refused=ingest.refused,
-                    by_sensor=ingest.by_sensor,
-                )
-                for name, ingest in read_ingests(settings, self._sources).items()
-            },
-            sinks={c.name: state_of(c, engine=True) for c in commands if c.kind == SINK},
-        )
+        ingests = dict[str, IngestState]()
+        for name, ingest in read_ingests(settings, self._sources).items():
+            ingests[name] = IngestState(
+                at_work=ingest.at_work,
+                following=followed.get(name),
+                refused=ingest.refused,
+                by_sensor=ingest.by_sensor,
+            )
+        sinks = dict[str, StreamState]()
+        for command in commands:
+            if command.kind == SINK:
+                sinks[command.name] = state_of(command, engine=True)
+        streams = read_streams(settings, commands, engine=services.up[ENGINE])
+        return replace(services, streams=streams, ingests=ingests, sinks=sinks)
 
 
 def _find_running_processes(settings: Settings) -> dict[str, bool]:

@@ -55,16 +55,20 @@ class Domains:
 
     def all_sources(self) -> Iterable[Source]:
         """Return the sources, including those that only a connector or an asset uses."""
-        used = [*self.ingestions.values(), *self.transforms.values()]
-        return {
-            **self.sources,
-            **{definition.source.name: definition.source for definition in used},
-        }.values()
+        sources = dict(self.sources)
+        for definition in (*self.ingestions.values(), *self.transforms.values()):
+            sources[definition.source.name] = definition.source
+        return sources.values()
 
     def derived_from(self, source: Source) -> list[DerivedSource]:
         """Return the derived sources that read a source's event log."""
-        derived = (s for s in self.all_sources() if isinstance(s, DerivedSource))
-        return [s for s in derived if source.name in (base.name for base in s.base_sources)]
+        readers = list[DerivedSource]()
+        for candidate in self.all_sources():
+            if isinstance(candidate, DerivedSource):
+                base_names = {base.name for base in candidate.base_sources}
+                if source.name in base_names:
+                    readers.append(candidate)
+        return readers
 
     def find_downstream(self, source: Source) -> list[DerivedSource]:
         """Return all sources derived from a source, directly or not, each after its bases."""
@@ -73,7 +77,8 @@ class Domains:
         while waiting:
             node = waiting.pop(0)
             # A source that is reached again moves behind its other bases.
-            ordered = [*(earlier for earlier in ordered if earlier.name != node.name), node]
+            ordered = [earlier for earlier in ordered if earlier.name != node.name]
+            ordered.append(node)
             waiting += self.derived_from(node)
         return ordered
 
@@ -93,7 +98,9 @@ class Domains:
 
 def load_domains(domains: Iterable[str]) -> Domains:
     """Import the domains and return the objects that they define."""
-    modules = [m for name in domains for m in _import_modules(name)]
+    modules = list[ModuleType]()
+    for domain in domains:
+        modules += _import_modules(domain)
     return _collect_domains(modules)
 
 
@@ -105,9 +112,12 @@ def find_object(settings: Settings, kind: str, name: str, objects: Mapping[str, 
     """
     if name not in objects:
         # Outside the folder of a project, only the recorded domains are known.
-        outside = tuple(settings.domains) == RECORDED and not Path(FILE).exists()
-        hint = f" There is no {FILE} in this folder: run the commands of a project in its folder."
-        raise DefinitionError(describe_unknown(kind, name, objects) + (hint if outside else ""))
+        message = describe_unknown(kind, name, objects)
+        if tuple(settings.domains) == RECORDED and not Path(FILE).exists():
+            message += (
+                f" There is no {FILE} in this folder: run the commands of a project in its folder."
+            )
+        raise DefinitionError(message)
     return objects[name]
 
 
@@ -171,19 +181,18 @@ def load_importable(domains: Iterable[str]) -> Domains:
 
 def _collect_domains(modules: Sequence[ModuleType]) -> Domains:
     sources = _collect_objects(modules, Source, lambda s: s.name)
-    derived = [s for s in sources.values() if isinstance(s, DerivedSource)]
+    ingestions = _collect_objects(modules, Ingestion, lambda i: i.source.name)
+    for source in sources.values():
+        if isinstance(source, DerivedSource):
+            ingestions[source.name] = ingestion_of(source)
+    pipelines = list[Pipeline]()
+    for extra in find_extras():
+        pipelines += _collect_objects(modules, extra.pipeline_class, lambda p: p.name).values()
     domains = Domains(
         sources=sources,
-        ingestions=_collect_objects(modules, Ingestion, lambda i: i.source.name)
-        | {source.name: ingestion_of(source) for source in derived},
+        ingestions=ingestions,
         transforms=_collect_objects(modules, Definition, lambda t: t.name),
-        pipelines=[
-            pipeline
-            for extra in find_extras()
-            for pipeline in _collect_objects(
-                modules, extra.pipeline_class, lambda p: p.name
-            ).values()
-        ],
+        pipelines=pipelines,
     )
     tables.check_names(domains.list_tables())
     return domains
@@ -212,7 +221,8 @@ def find_code_locations(domains: Iterable[str]) -> dict[str, str]:
 
 
 def _module_names() -> tuple[str, ...]:
-    return (*_MODULES, *(extra.module for extra in find_extras()))
+    extra_modules = [extra.module for extra in find_extras()]
+    return (*_MODULES, *extra_modules)
 
 
 def _import_modules(domain: str) -> Iterator[ModuleType]:
@@ -267,23 +277,24 @@ def _collect_objects(
     modules: Iterable[ModuleType], kind: type[_T], name: Callable[[_T], str]
 ) -> dict[str, _T]:
     objects: dict[str, _T] = {}
-    found = (
-        (module, value)
-        for module in modules
-        for variable_name, variable in vars(module).items()
-        # Python's own variables are no definitions.
-        if not variable_name.startswith("__")
-        for value in _objects_in(variable)
-        if isinstance(value, kind)
-    )
-    for module, value in found:
-        defined = objects.setdefault(name(value), value)
-        if defined is not value:
-            raise DefinitionError(
-                f"There are two {kind.__name__} objects for '{name(value)}', the second in "
-                f"{module.__name__}: remove or rename one."
-            )
+    for module in modules:
+        for value in _objects_of_module(module):
+            if not isinstance(value, kind):
+                continue
+            defined = objects.setdefault(name(value), value)
+            if defined is not value:
+                raise DefinitionError(
+                    f"There are two {kind.__name__} objects for '{name(value)}', the second in "
+                    f"{module.__name__}: remove or rename one."
+                )
     return objects
+
+
+def _objects_of_module(module: ModuleType) -> Iterator[object]:
+    for variable_name, variable in vars(module).items():
+        # Python's own variables are no definitions.
+        if not variable_name.startswith("__"):
+            yield from _objects_in(variable)
 
 
 def _objects_in(variable: object) -> Iterator[object]:

@@ -103,14 +103,17 @@ def write_workspace(settings: Settings) -> Path:
                 "marts: rename its package."
             )
         locations[_MARTS] = "tidemark_assets.marts"
-    working_directory = {"working_directory": str(Path.cwd())}
-    modules = [
-        {"python_module": {"module_name": module, "location_name": name, **working_directory}}
-        for name, module in locations.items()
-    ]
+    code_locations = list[dict[str, dict[str, str]]]()
+    for name, module in locations.items():
+        python_module = {
+            "module_name": module,
+            "location_name": name,
+            "working_directory": str(Path.cwd()),
+        }
+        code_locations.append({"python_module": python_module})
     file = settings.home / "dagster" / "workspace.yaml"
     make_folder(file.parent)
-    file.write_text("# Written by `tidemark up`.\n" + yaml.safe_dump({"load_from": modules}))
+    file.write_text("# Written by `tidemark up`.\n" + yaml.safe_dump({"load_from": code_locations}))
     return file
 
 

@@ -366,18 +366,11 @@ def _read_quarantine(
     quarantined_rows = rows.filter(ds.field("quarantine_status") == QUARANTINED).sort_by(
         [("window_start", "descending")]
     )
-    newest = [
-        _QuarantinedWindow(
-            start=start,
-            keys=", ".join(_describe_key(row.get(key)) for key in transform.keys),
-            why="; ".join(
-                f"{f['expectation']}: {f['observed']}" for f in row["failed_expectations"]
-            ),
-        )
-        for start, row in zip(
-            to_micros(quarantined_rows["window_start"][:_SHOWN]),
-            to_display(quarantined_rows.slice(0, _SHOWN)),
-            strict=True,
-        )
-    ]
+    starts = to_micros(quarantined_rows["window_start"][:_SHOWN])
+    shown_rows = to_display(quarantined_rows.slice(0, _SHOWN))
+    newest = list[_QuarantinedWindow]()
+    for start, row in zip(starts, shown_rows, strict=True):
+        keys = [_describe_key(row.get(key)) for key in transform.keys]
+        failures = [f"{f['expectation']}: {f['observed']}" for f in row["failed_expectations"]]
+        newest.append(_QuarantinedWindow(start, ", ".join(keys), "; ".join(failures)))
     return Counter(to_micros(quarantined_rows["window_end"])), tuple(newest)

@@ -108,8 +108,11 @@ def read_sample(path: Path) -> Sample:
 
     def describe_choice(purpose: str, example: str, *column_types: str) -> list[str]:
         # A column from which another is computed is no number to sum, and no key.
-        free = [name for name in kinds if name not in sources]
-        matching = [name for kind in column_types for name in free if kinds[name] == kind]
+        matching = list[str]()
+        for column_type in column_types:
+            for name, kind in kinds.items():
+                if kind == column_type and name not in sources:
+                    matching.append(name)
         fit = [name for name in matching if name_problem(name) is None]
         if not matching:
             raise DataError(
@@ -162,10 +165,10 @@ def _read_columns(path: Path) -> tuple[pa.Table, Csv, list[str]]:
     _check_columns(path, names)
     lines = pa.chunked_array([pa.array(records, pa.binary())])
     decoded = form.decode_values(lines, dict.fromkeys(names, "BINARY"))
-    misfits = [
-        f"{format_count(count, 'line')} that can't be decoded ({reason[0].lower()}{reason[1:-1]})"
-        for reason, count in Counter(decoded.reasons.values()).items()
-    ]
+    misfits = list[str]()
+    for reason, count in Counter(decoded.reasons.values()).items():
+        clause = f"{reason[0].lower()}{reason[1:-1]}"
+        misfits.append(f"{format_count(count, 'line')} that can't be decoded ({clause})")
     return pa.table(dict(decoded.columns)), form, misfits
 
 
@@ -181,9 +184,12 @@ def _find_format(records: Sequence[bytes]) -> Csv:
     Raises:
         UndecodableError: the header can't be read.
     """
-    forms = [
-        Csv({"header": True} if sep == "," else {"header": True, "sep": sep}) for sep in SEPARATORS
-    ]
+    forms = list[Csv]()
+    for separator in SEPARATORS:
+        options: dict[str, str | bool] = {"header": True}
+        if separator != ",":
+            options["sep"] = separator
+        forms.append(Csv(options))
     for form in forms:
         if form.is_separator_line(records[0]):
             return form

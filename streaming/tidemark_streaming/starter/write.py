@@ -67,8 +67,8 @@ def _list_templates(kind: str) -> Iterator[tuple[Path, Path]]:
     which they were written.
     """
     for root in (_FILES / "project", _FILES / kind):
-        for path in sorted(p for p in root.rglob("*") if p.is_file()):
-            if not set(_UNWANTED) & set(path.parts):
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and not set(_UNWANTED) & set(path.parts):
                 yield path, path.relative_to(root)
 
 
@@ -91,11 +91,14 @@ def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
         columns = _format_entries(kinds)
         rename = _format_entries(choices.rename)
         computed = _format_entries(choices.computed)
-        also = f"    rename={{\n{rename}    }},\n" if rename else ""
-        also += f"    computed={{\n{computed}    }},\n" if computed else ""
+        further_arguments = ""
+        if rename:
+            further_arguments += f"    rename={{\n{rename}    }},\n"
+        if computed:
+            further_arguments += f"    computed={{\n{computed}    }},\n"
         return re.sub(
             r"(columns=\{\n).*?(    \},\n)",
-            lambda match: f"{match[1]}{columns}{match[2]}{also}",
+            lambda match: f"{match[1]}{columns}{match[2]}{further_arguments}",
             text,
             flags=re.DOTALL,
         )
@@ -108,8 +111,9 @@ def _fill_in_choices(name: Path, text: str, choices: Choices) -> str:
 
 def _format_entries(named: Mapping[str, str]) -> str:
     """Return the entries of a dict as lines of Python code."""
-    pairs = (
-        (json.dumps(name, ensure_ascii=False), json.dumps(value, ensure_ascii=False))
-        for name, value in named.items()
-    )
-    return "".join(f"        {name}: {value},\n" for name, value in pairs)
+    lines = ""
+    for name, value in named.items():
+        key_literal = json.dumps(name, ensure_ascii=False)
+        value_literal = json.dumps(value, ensure_ascii=False)
+        lines += f"        {key_literal}: {value_literal},\n"
+    return lines

@@ -34,12 +34,13 @@ class _Checkpoint:
     def count_since(self, earlier: "_Checkpoint | None") -> int:
         """Return the number of offsets that were processed since an earlier checkpoint, in
         partitions that both checkpoints have."""
-        previous_ends = {} if earlier is None else earlier.ends
-        return sum(
-            end - previous_ends[partition]
-            for partition, end in self.ends.items()
-            if partition in previous_ends
-        )
+        if earlier is None:
+            return 0
+        count = 0
+        for partition, end in self.ends.items():
+            if partition in earlier.ends:
+                count += end - earlier.ends[partition]
+        return count
 
 
 def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
@@ -51,13 +52,17 @@ def recreated_topics(home: Path, topic_ids: Mapping[str, str]) -> list[str]:
         topic_ids: the current IDs of the lane's input topics, by name.
     """
     file = home / "checkpoints" / "topics.json"
-    recorded_ids: dict[str, str] = json.loads(file.read_text()) if file.exists() else {}
-    recreated = sorted(
-        name for name, topic_id in topic_ids.items() if recorded_ids.get(name, topic_id) != topic_id
-    )
-    if not recreated and (more := {**recorded_ids, **topic_ids}) != recorded_ids:
+    recorded_ids = dict[str, str]()
+    if file.exists():
+        recorded_ids = json.loads(file.read_text())
+    recreated = list[str]()
+    for name, topic_id in sorted(topic_ids.items()):
+        if recorded_ids.get(name, topic_id) != topic_id:
+            recreated.append(name)
+    all_ids = {**recorded_ids, **topic_ids}
+    if not recreated and all_ids != recorded_ids:
         make_folder(file.parent)
-        atomic.write_atomically(file, json.dumps(more))
+        atomic.write_atomically(file, json.dumps(all_ids))
     return recreated
 
 
@@ -71,12 +76,14 @@ def read_newest(home: Path) -> _Checkpoint | None:
     numbers = [int(f.name) for f in (folder / "commits").glob("[0-9]*") if f.name.isdigit()]
     for number in sorted(numbers, reverse=True)[:2]:
         try:
-            parsed: Any = json.loads(
-                (folder / "offsets" / str(number)).read_text().splitlines()[-1]
-            )
+            lines = (folder / "offsets" / str(number)).read_text().splitlines()
+            parsed: Any = json.loads(lines[-1])
         except (OSError, ValueError, IndexError):
             # The file was removed in the meantime, or is incomplete.
             continue
-        ends = {(t, int(p)): end for t, ps in parsed.items() for p, end in ps.items()}
+        ends = dict[tuple[str, int], int]()
+        for topic, partitions in parsed.items():
+            for partition, end in partitions.items():
+                ends[topic, int(partition)] = end
         return _Checkpoint(number, ends)
     return None

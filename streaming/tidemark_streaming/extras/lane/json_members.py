@@ -67,17 +67,14 @@ def find_fault(text: Column, names: Column, texts: Column, columns: Iterable[str
         texts: the result of `member_texts`.
     """
     is_whole = (F.size(names) + 1 == F.size(texts)) & (F.try_element_at(texts, F.lit(-1)) == "")
-    doubles = (
-        F.when(
-            F.size(names) - F.size(F.array_remove(names, name)) > 1, F.lit(duplicate_reason(name))
-        )
-        for name in columns
-    )
-    return F.coalesce(
+    faults = [
         F.when(~F.is_valid_utf8(text), NOT_UTF8),
         F.when(~F.coalesce(is_whole, F.lit(False)), NOT_AN_OBJECT),
-        *doubles,
-    )
+    ]
+    for name in columns:
+        occurrences = F.size(names) - F.size(F.array_remove(names, name))
+        faults.append(F.when(occurrences > 1, F.lit(duplicate_reason(name))))
+    return F.coalesce(*faults)
 
 
 def extract_member(name: str, names: Column, texts: Column) -> Column:

@@ -59,16 +59,16 @@ def check_client(client: Properties, owner: str) -> None:
 def connection_options(servers: str, client: Properties) -> dict[str, str]:
     """Return the options of Spark's Kafka connector for a connection. They contain no secrets."""
     java_options = {"bootstrap.servers": servers}
-    java_options |= {java: str(client[name]) for name, java in _PLAIN.items() if name in client}
+    for name, java_name in _PLAIN.items():
+        if name in client:
+            java_options[java_name] = str(client[name])
     if "ssl.ca.location" in client:
         java_options["ssl.truststore.type"] = "PEM"
     if _VERIFYING in client:
         java_options[_VERIFYING] = str(client[_VERIFYING]).replace("none", "")
     if "sasl.mechanism" in java_options:
-        user, password = (
-            _reference_or_value(client.get(name, ""), _escape_quotes)
-            for name in ("sasl.username", "sasl.password")
-        )
+        user = _reference_or_value(client.get("sasl.username", ""), _escape_quotes)
+        password = _reference_or_value(client.get("sasl.password", ""), _escape_quotes)
         module = _MODULES[java_options["sasl.mechanism"]]
         java_options["sasl.jaas.config"] = (
             f'{module} required username="{user}" password="{password}";'
@@ -85,8 +85,11 @@ def isolation_option(client: Properties) -> dict[str, str]:
 
 def secret_variables(client: Properties) -> dict[str, str]:
     """Return the environment variables with a client's secrets, which the lane's Spark needs."""
-    references = [value for value in client.values() if isinstance(value, Secret)]
-    return {_name_variable(value): _escape_quotes(value.reveal()) for value in references}
+    variables = dict[str, str]()
+    for value in client.values():
+        if isinstance(value, Secret):
+            variables[_name_variable(value)] = _escape_quotes(value.reveal())
+    return variables
 
 
 def _reference_or_value(value: str | Secret, plain: Callable[[str], str]) -> str:

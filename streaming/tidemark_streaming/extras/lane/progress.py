@@ -41,7 +41,7 @@ class LaneMonitor:
     def read(self) -> list[PipelineOverview]:
         """Return the overview of each lane, with the newest lag that is known."""
         commands = foreground.list_commands(self._settings)
-        running = {c.name: c for c in commands if c.kind == NAME}
+        running = {command.name: command for command in commands if command.kind == NAME}
         return [self._read_overview(lane, running.get(lane.name)) for lane in self._lanes]
 
     def _read_overview(self, lane: Lane, command: Command | None) -> PipelineOverview:
@@ -71,13 +71,12 @@ def _read_lag(settings: Settings, lane: Lane) -> _Lag:
         ).read_topics(connector.topics)
     except TidemarkError as error:
         return _Lag(trouble=str(error))
-    return _Lag(
-        {
-            (name, n): max(0, end - checkpoint.ends.get((name, n), low))
-            for name, topic in available.items()
-            for n, (low, end) in topic.offsets.items()
-        }
-    )
+    waiting = dict[tuple[str, int], int]()
+    for name, topic in available.items():
+        for partition, (low, end) in topic.offsets.items():
+            processed_end = checkpoint.ends.get((name, partition), low)
+            waiting[name, partition] = max(0, end - processed_end)
+    return _Lag(waiting)
 
 
 @dataclass(frozen=True)
@@ -111,6 +110,7 @@ def lane_status(settings: Settings, lane: Lane) -> LaneStatus:
             runs = query.find_queries(spark, lane) is not None
     except EngineError as error:
         return LaneStatus(started=True, runs=False, message=f"{lane}: {error}")
-    return LaneStatus(
-        True, runs, f"{lane} runs." if runs else f"{lane}: its queries have ended; {remedy}"
-    )
+    if runs:
+        return LaneStatus(started=True, runs=True, message=f"{lane} runs.")
+    message = f"{lane}: its queries have ended; {remedy}"
+    return LaneStatus(started=True, runs=False, message=message)

@@ -35,7 +35,9 @@ from tidemark_streaming.kafka.cluster import Cluster
 
 Trigger = Literal["real-time", "micro-batch"]
 
-RECORDS, LETTERS = _PARTS = ("records", "dead_letters")
+RECORDS = "records"
+LETTERS = "dead_letters"
+_PARTS = (RECORDS, LETTERS)
 
 _LETTERS_EVERY = "5 seconds"
 """The trigger interval of the query for dead letters."""
@@ -60,16 +62,20 @@ class Queries:
 
     def find_fault(self) -> EngineError | None:
         """Return why a query has ended; None while both queries run."""
-        ended = [q for q in (self.records, self.letters) if not q.isActive]
-        if not ended:
-            return None
-        failure = next((e for q in ended if (e := q.exception()) is not None), None)
-        if failure is None:
+        has_ended = False
+        for query in (self.records, self.letters):
+            if query.isActive:
+                continue
+            has_ended = True
+            failure = query.exception()
+            if failure is not None:
+                return EngineError(
+                    f"The lane ended: {_failure_reason(failure)}",
+                    retriable=_PASSING.search(str(failure)) is not None,
+                )
+        if has_ended:
             return EngineError("Another process stopped the lane.")
-        return EngineError(
-            f"The lane ended: {_failure_reason(failure)}",
-            retriable=_PASSING.search(str(failure)) is not None,
-        )
+        return None
 
     def stop(self) -> None:
         """Stop both queries. After a restart, they write the records since their last checkpoints
@@ -108,20 +114,23 @@ def start_queries(
         query.stop()
     tables = _read_lookups(warehouse, lane)
     check_lane(spark, lane, tables)
-    letters = lane.dead_letter_topic
+    letters_topic = lane.dead_letter_topic
     topics = {t.name: NewTopic(t.name, t.partitions, -1) for t in lane.output_topics}
-    Cluster(letters.broker_addresses, letters.client).create_topics(list(topics.values()))
+    Cluster(letters_topic.broker_addresses, letters_topic.client).create_topics(
+        list(topics.values())
+    )
     _check_topics(lane, home)
     streamed = spark.readStream.format("kafka").options(**_source_options(lane)).load()
     rows = decode_records(streamed, lane)
-    every = f"{parse_duration(lane.checkpoint) // 1000} milliseconds"
-    how = {"realTime": every} if trigger == "real-time" else {"processingTime": "0 seconds"}
-    queries = Queries(
-        _start_query(output_records(rows, lane, tables), lane, RECORDS, home, how),
-        _start_query(
-            dead_letters(rows, lane), lane, LETTERS, home, {"processingTime": _LETTERS_EVERY}
-        ),
-    )
+    checkpoint_interval = f"{parse_duration(lane.checkpoint) // 1000} milliseconds"
+    records_trigger = {"processingTime": "0 seconds"}
+    if trigger == "real-time":
+        records_trigger = {"realTime": checkpoint_interval}
+    letters_trigger = {"processingTime": _LETTERS_EVERY}
+    outputs = output_records(rows, lane, tables)
+    records = _start_query(outputs, lane, RECORDS, home, records_trigger)
+    letters = _start_query(dead_letters(rows, lane), lane, LETTERS, home, letters_trigger)
+    queries = Queries(records, letters)
     _await_begun(queries)
     return queries
 
@@ -185,8 +194,13 @@ def _failure_reason(failure: PySparkException) -> str:
 
 
 def _find_active(spark: SparkSession, lane: Lane) -> dict[str, StreamingQuery]:
-    active = {q.name: q for q in spark.streams.active}
-    return {part: active[name] for part in _PARTS if (name := _query_name(lane, part)) in active}
+    active = {query.name: query for query in spark.streams.active}
+    lane_queries = dict[str, StreamingQuery]()
+    for part in _PARTS:
+        name = _query_name(lane, part)
+        if name in active:
+            lane_queries[part] = active[name]
+    return lane_queries
 
 
 def _await_begun(queries: Queries) -> None:
@@ -219,28 +233,27 @@ def _start_query(
 
 def _source_options(lane: Lane) -> dict[str, str]:
     connector = lane.connector
-    patterns = [topic.removeprefix("^") for topic in connector.topics if topic.startswith("^")]
-    plain = [re.escape(topic) for topic in connector.topics if not topic.startswith("^")]
-    if patterns:
-        which = {"subscribePattern": "|".join(f"({p})" for p in (*patterns, *plain))}
-    else:
-        which = {"subscribe": ",".join(connector.topics)}
-    named = connector.start in ("earliest", "latest")
-    if named:
-        begin = {"startingOffsets": connector.start}
-    else:
-        begin = {"startingTimestamp": str(parse_instant(connector.start) // 1000)}
-    connection = {
+    options = {
         **connection_options(connector.broker_addresses, connector.client),
         **isolation_option(connector.client),
-        **which,
-        **begin,
-    }
-    return {
-        **connection,
         "includeHeaders": "true",
         "failOnDataLoss": str(not connector.accept_loss).lower(),
     }
+    has_patterns = any(topic.startswith("^") for topic in connector.topics)
+    if has_patterns:
+        # Spark takes either names or one pattern, so names become patterns, too.
+        patterns = list[str]()
+        for topic in connector.topics:
+            pattern = topic[1:] if topic.startswith("^") else re.escape(topic)
+            patterns.append(f"({pattern})")
+        options["subscribePattern"] = "|".join(patterns)
+    else:
+        options["subscribe"] = ",".join(connector.topics)
+    if connector.start in ("earliest", "latest"):
+        options["startingOffsets"] = connector.start
+    else:
+        options["startingTimestamp"] = str(parse_instant(connector.start) // 1000)
+    return options
 
 
 def _check_topics(lane: Lane, home: Path) -> None:

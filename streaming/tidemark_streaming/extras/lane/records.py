@@ -142,7 +142,7 @@ def dead_letters(rows: DataFrame, lane: Lane) -> DataFrame:
 
 
 def _check_result(result: DataFrame, lane: Lane) -> None:
-    needed = list(_HEADERS)
+    needed = list[str](_HEADERS)
     for column in (lane.route, lane.key):
         if column is not None:
             needed.append(column)

@@ -22,14 +22,14 @@ from tidemark.define.source import Source
 from tidemark_streaming.scenario.read.reader import Node
 
 _BITS = {
-    name: bits
-    for bits, names in {
-        8: ("tinyint", "byte"),
-        16: ("smallint", "short"),
-        32: ("int", "integer"),
-        64: ("bigint", "long"),
-    }.items()
-    for name in names
+    "tinyint": 8,
+    "byte": 8,
+    "smallint": 16,
+    "short": 16,
+    "int": 32,
+    "integer": 32,
+    "bigint": 64,
+    "long": 64,
 }
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
 _INTEGER = re.compile(r"[+-]?(0|[1-9]\d*)")
@@ -124,10 +124,10 @@ def _parse_value(node: Node) -> object:
         case yaml.SequenceNode():
             return [any_value().read_value(item, "") for item in node.read_items("a list")]
         case yaml.MappingNode():
-            return {
-                k.raw.value: any_value().read_value(v, "")
-                for k, v in node.read_entries("a mapping")
-            }
+            values = dict[str, object]()
+            for key, value in node.read_entries("a mapping"):
+                values[key.raw.value] = any_value().read_value(value, "")
+            return values
         case _ if node.raw.tag.endswith((":int", ":float")) and NUMERAL.fullmatch(node.raw.value):
             return _parse_number(node)
         case _ if node.raw.tag.endswith(":bool") and node.raw.value.lower() in ("true", "false"):

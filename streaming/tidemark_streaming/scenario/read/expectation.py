@@ -81,11 +81,10 @@ def read_expectation(
     """
     of_derived = {"derived": _rows_of, "unjoined": _unjoined_of} if derived else {}
     fields = node.read_fields("an expectation", (), (*windows, *of_derived))
-    parts: dict[str, Any] = {
-        part: _read_rows(fields[part], part, columns)
-        for part, columns in windows.items()
-        if part in fields
-    }
+    parts = dict[str, Any]()
+    for part, columns in windows.items():
+        if part in fields:
+            parts[part] = _read_rows(fields[part], part, columns)
     for part, columns_in in of_derived.items():
         if part in fields:
             named = fields[part].read_fields(f"'{part}'", (), tuple(derived))
