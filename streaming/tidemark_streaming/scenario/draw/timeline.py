@@ -344,8 +344,8 @@ def group_marks(
     """
     labels_by_place: dict[tuple[int, str], list[str]] = {}
     for mark in marks:
-        place = (place_time(mark.time), mark.lateness)
-        labels_by_place.setdefault(place, []).append(mark.label)
+        key = (place_time(mark.time), mark.lateness)
+        labels_by_place.setdefault(key, []).append(mark.label)
     grouped = list[tuple[int, str, str]]()
     for (position, lateness), labels in sorted(labels_by_place.items()):
         if len(marks) <= _CROWD:
