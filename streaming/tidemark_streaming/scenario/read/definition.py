@@ -97,16 +97,21 @@ def read_transform(
         sources: the sources that the transform can read.
         named: true if the node names the source; false if there is only one source.
     """
-    is_sql = "sql" in [key.raw.value for key, _ in node.read_entries("a transform")]
-    required = ("sql",) if is_sql else ("window", "aggregates")
-    optional = _OPTIONS if is_sql else ("keys", *_OPTIONS)
-    fields = node.read_fields(
-        "a transform in SQL" if is_sql else "a transform",
-        ("source", *required) if named else required,
-        optional,
-    )
+    names = [key.raw.value for key, _ in node.read_entries("a transform")]
+    if "sql" in names:
+        subject = "a transform in SQL"
+        required = ["sql"]
+        optional = list(_OPTIONS)
+        read_parts = _read_sql
+    else:
+        subject = "a transform"
+        required = ["window", "aggregates"]
+        optional = ["keys", *_OPTIONS]
+        read_parts = _read_fields
+    if named:
+        required.insert(0, "source")
+    fields = node.read_fields(subject, required, optional)
     over = find_source(fields["source"], sources) if named else next(iter(sources.values()))
-    read_parts = _read_sql if is_sql else _read_fields
     parts = read_parts(fields, over)
     columns = columns_of(over)
     lateness = "0 seconds"
