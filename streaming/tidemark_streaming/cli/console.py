@@ -164,22 +164,26 @@ def print_table(
     columns: Iterable[str],
     rows: Iterable[Iterable[object]],
     title: str | None = None,
-    right: Container[str] = (),
+    right_columns: Container[str] = (),
     more: int = 0,
 ) -> None:
     """Print a table; integers appear in groups of three digits.
 
     Args:
-        right: the columns that are aligned to the right.
+        right_columns: the columns that are aligned to the right.
         more: the number of rows left out because of `--limit`; a line reports it if positive.
     """
     table = Table(title=title, title_justify="left")
     for name in columns:
-        table.add_column(name, justify="right" if name in right else "left")
+        table.add_column(name, justify="right" if name in right_columns else "left")
     for row in rows:
-        table.add_row(
-            *(f"{value:,}" if isinstance(value, int) else _format_cell(value) for value in row)
-        )
+        cells = list[str]()
+        for value in row:
+            if isinstance(value, int):
+                cells.append(f"{value:,}")
+            else:
+                cells.append(_format_cell(value))
+        table.add_row(*cells)
     result_console().print(table)
     if more > 0:
         result_console().print(f"… and {more:,} more: increase --limit to list them.")
@@ -199,5 +203,8 @@ def format_time(moment: datetime) -> str:
 
 def format_keys(keys: Mapping[str, object]) -> str:
     """Return a window's keys as text."""
-    shown = {name: "null" if value is None else value for name, value in keys.items()}
-    return ", ".join(f"{name}={value}" for name, value in shown.items())
+    pairs = list[str]()
+    for name, value in keys.items():
+        shown = "null" if value is None else value
+        pairs.append(f"{name}={shown}")
+    return ", ".join(pairs)

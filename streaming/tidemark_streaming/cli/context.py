@@ -164,6 +164,13 @@ class Home:
         return Warehouse.of_project(settings, spark)
 
 
+def parse_optional_instant(text: str | None) -> int | None:
+    """Return an instant in microseconds; None if the user did not specify it."""
+    if text is None:
+        return None
+    return parse_instant(text)
+
+
 def parse_range(
     begin: str | None, end: str | None, options: tuple[str, str] = ("--from", "--to")
 ) -> tuple[int | None, int | None]:
@@ -172,8 +179,8 @@ def parse_range(
     Args:
         options: the names of the options with the two ends, for the error message.
     """
-    first = None if begin is None else parse_instant(begin)
-    last = None if end is None else parse_instant(end)
+    first = parse_optional_instant(begin)
+    last = parse_optional_instant(end)
     if first is not None and last is not None and last <= first:
         before, after = options
         raise DefinitionError(
@@ -200,15 +207,23 @@ def resolve_windows(
 
     source = transform.source
     reach = transform.window.max_extent
-    timeline = Log(warehouse, source).read_timeline()
-    oldest = min((a.min_event_time for a in timeline if a.min_event_time is not None), default=None)
-    newest = max((a.max_event_time for a in timeline if a.max_event_time is not None), default=None)
-    if oldest is None or newest is None:
+    event_times = list[int]()
+    for arrival in Log(warehouse, source).read_timeline():
+        # An arrival without an event time has neither.
+        if arrival.min_event_time is not None and arrival.max_event_time is not None:
+            event_times += (arrival.min_event_time, arrival.max_event_time)
+    if not event_times:
         raise DataError(
             f"Source '{source.name}' has no events yet: use `tidemark ingest {source.name}`."
         )
-    first = max(oldest - reach + 1, BEGINNING) if begin is None else begin
-    last = newest + 1 if end is None else end
+    oldest = min(event_times)
+    newest = max(event_times)
+    first = begin
+    if first is None:
+        first = max(oldest - reach + 1, BEGINNING)
+    last = end
+    if last is None:
+        last = newest + 1
     if last <= oldest - reach or first > newest or last <= first:
         raise DataError(
             f"No window of '{source.name}' is between {format_instant(first)} and "

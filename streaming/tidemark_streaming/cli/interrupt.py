@@ -2,6 +2,7 @@
 
 import signal
 import time
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import FrameType
 
 _OWN = ("tidemark.", "tidemark_streaming.")
@@ -37,6 +38,13 @@ def handle_termination() -> None:
         signal.signal(signal.SIGINT, interrupt)
 
 
+def suppress_interrupt(*, following: bool) -> AbstractContextManager[object, bool | None]:
+    """Return a context that Ctrl-C ends without an error, if the command runs until Ctrl-C."""
+    if following:
+        return suppress(KeyboardInterrupt)
+    return nullcontext()
+
+
 class _Interrupt:
     """A signal handler that raises KeyboardInterrupt.
 
@@ -49,7 +57,8 @@ class _Interrupt:
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         pressed_at = time.monotonic()
-        self._since = pressed_at if self._since is None else self._since
+        if self._since is None:
+            self._since = pressed_at
         if not _runs_own_code(frame) and pressed_at - self._since < _PATIENCE:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN)
             return

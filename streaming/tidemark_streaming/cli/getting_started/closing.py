@@ -189,12 +189,13 @@ def _expectations_table(settings: Settings, transform: "WindowedTransform") -> T
     for result in results_since(Snapshot(settings), transform.name):
         by_expectation.setdefault(result.expectation, []).append(result)
     for expectation, results in by_expectation.items():
-        failed = [r for r in results if not r.success]
-        table.add_row(
-            expectation,
-            results[0].level,
-            f"{sum(r.rows_validated for r in results):,}",
-            f"{sum(r.rows_failed for r in results):,}",
-            failed[-1].observed.split("; ")[0] if failed else "",
-        )
+        validated = 0
+        failed = 0
+        first_failure = ""
+        for result in results:
+            validated += result.rows_validated
+            failed += result.rows_failed
+            if not result.success:
+                first_failure = result.observed.split("; ")[0]
+        table.add_row(expectation, results[0].level, f"{validated:,}", f"{failed:,}", first_failure)
     return table

@@ -219,7 +219,9 @@ def _show_source_notes(source: "Mapping[str, Any]", assets: "Collection[str]") -
         )
     unjoined = source["unjoined"]
     if unjoined:
-        verb = "takes" if unjoined == 1 else "take"
+        verb = "take"
+        if unjoined == 1:
+            verb = "takes"
         _show_note(
             f"{format_count(unjoined, 'row')} of its bases {verb} no part in [bold]{name}[/]: "
             f"`tidemark dead-letters list {name}` shows why."
@@ -263,17 +265,24 @@ def _list_streams(settings: Settings, states: "Mapping[str, StreamState]") -> li
 
     # Without a supervisor, only the engine knows whether a stream runs.
     unknown = [asset for asset, stream in states.items() if stream.state == UNKNOWN]
-    running = queries.find_running(settings, unknown) if unknown else {}
-    return [
-        {
-            "asset": asset,
-            "state": RUNNING if asset in running else stream.state,
-            "failures": stream.failures,
-            "error": stream.error,
-            "command": stream.kept_by,
-        }
-        for asset, stream in states.items()
-    ]
+    running = set[str]()
+    if unknown:
+        running.update(queries.find_running(settings, unknown))
+    streams = list[dict[str, Any]]()
+    for asset, stream in states.items():
+        state = stream.state
+        if asset in running:
+            state = RUNNING
+        streams.append(
+            {
+                "asset": asset,
+                "state": state,
+                "failures": stream.failures,
+                "error": stream.error,
+                "command": stream.kept_by,
+            }
+        )
+    return streams
 
 
 def _list_processes(settings: Settings) -> list[dict[str, Any]]:
@@ -337,21 +346,24 @@ def _find_address(settings: Settings, name: str, record: "Record | None") -> str
 def _source_row(source: "SourceSnapshot") -> dict[str, Any]:
     """Return the progress of a source for JSON and for the printed table."""
     instants = ("arrived_at", "clock", "silent_since", "watermark", "newest_event")
-    return {
-        name: format_instant(value) if name in instants else value
-        for name, value in asdict(source).items()
-    }
+    row = asdict(source)
+    for name in instants:
+        row[name] = format_instant(row[name])
+    return row
 
 
 def _make_table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(
         title=f"\n{title}", title_justify="left", box=None, pad_edge=False, padding=(0, 1, 0, 0)
     )
-    for name in rows[0] if rows else ():
-        if name not in _HIDDEN:
-            table.add_column(name.replace("_", " "), no_wrap=True)
+    if not rows:
+        return table
+    shown = [name for name in rows[0] if name not in _HIDDEN]
+    for name in shown:
+        table.add_column(name.replace("_", " "), no_wrap=True)
     for row in rows:
-        table.add_row(*(_format_cell(v) for k, v in row.items() if k not in _HIDDEN))
+        cells = [_format_cell(row[name]) for name in shown]
+        table.add_row(*cells)
     return table
 
 

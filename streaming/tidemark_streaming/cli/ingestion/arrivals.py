@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from json import loads
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from tidemark_streaming.cli.console import (
     print_warning,
     report_step,
 )
-from tidemark_streaming.cli.interrupt import handle_termination
+from tidemark_streaming.cli.interrupt import handle_termination, suppress_interrupt
 from tidemark_streaming.cli.output import Output
 
 if TYPE_CHECKING:
@@ -58,16 +58,21 @@ class _Totals:
 
     def to_json(self, seconds: float) -> dict[str, object]:
         """Return the totals as values of JSON."""
-        return {
+        totals: dict[str, object] = {
             "source": self._source.name,
             "arrivals": self.arrivals,
             "events": self.events,
             "dead_letters": self.dead_letters,
-            "first_arrival": None if self.first is None else self.first.arrival,
-            "last_arrival": None if self.last is None else self.last.arrival,
-            "watermark": None if self.last is None else format_instant(self.last.after),
+            "first_arrival": None,
+            "last_arrival": None,
+            "watermark": None,
             "seconds": round(seconds, 1),
         }
+        if self.first is not None and self.last is not None:
+            totals["first_arrival"] = self.first.arrival
+            totals["last_arrival"] = self.last.arrival
+            totals["watermark"] = format_instant(self.last.after)
+        return totals
 
     def list_facts(self, seconds: float) -> dict[str, str | None]:
         """Return the totals for a reader; none if nothing arrived."""
@@ -144,7 +149,7 @@ def ingest_and_report(
     # when neither errors nor requests to the engine are possible any more.
     with (
         report_step(f"ingest {name}") as work,
-        suppress(*([KeyboardInterrupt] if following else [])),
+        suppress_interrupt(following=following),
         closing(commits),
     ):
         for commit in commits:
@@ -207,7 +212,10 @@ def _warn_of_losses(source: str, arrivals: "Sequence[Arrival]") -> None:
 
 def _warn_of_undeclared(source: str, arrivals: "Sequence[Arrival]", warned: set[str]) -> None:
     """Warn once about each field that the source does not declare. `warned` collects the fields."""
-    seen = {name for a in arrivals if a.undeclared for name in loads(a.undeclared)}
+    seen = set[str]()
+    for arrival in arrivals:
+        if arrival.undeclared:
+            seen.update(loads(arrival.undeclared))
     if new := sorted(seen - warned):
         warned |= seen
         print_warning(

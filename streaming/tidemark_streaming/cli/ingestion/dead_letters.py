@@ -70,11 +70,8 @@ def _print_counts(source: "Source", rows: list[dict[str, Any]]) -> None:
         return
     total = sum(row["letters"] for row in rows)
     columns = ("day", "topic", "reason", "letters", "came back", "first")
-    cells = (
-        (r["day"], r["topic"], r["reason"], r["letters"], r["replayed"], r["first"]) for r in rows
-    )
     title = f"{source.name}: {format_count(total, source.dead_letter_noun)}"
-    print_table(columns, cells, title)
+    print_table(columns, [row.values() for row in rows], title)
 
 
 @app.command("show")
@@ -153,12 +150,11 @@ def replay_dead_letters(
     chosen = _select_letters(source, letters, reason)
     waiting = chosen.filter(ds.field("replayed_by").is_null())
     if letters and not waiting.num_rows:
-        replays = {_name_letter(row): row["replayed_by"] for row in chosen.to_pylist()}
-        arrivals_by_letter = ", ".join(
-            f"{letter} by arrival {arrival}" for letter, arrival in replays.items()
-        )
+        replays = list[str]()
+        for row in chosen.to_pylist():
+            replays.append(f"{_name_letter(row)} by arrival {row['replayed_by']}")
         raise DataError(
-            f"These dead letters of '{source}' were already ingested: {arrivals_by_letter}."
+            f"These dead letters of '{source}' were already ingested: {', '.join(replays)}."
         )
     fixed = _fix_content(waiting, file, command)
     store = home.open_warehouse()
@@ -202,25 +198,22 @@ def _select_letters(source: str, letters: list[str] | None, reason: str | None) 
 
     candidates = _read_current(Home().find_ingestion(source).source)
     if reason is not None:
-        candidates = candidates.filter(
-            pa.array([reason in text for text in candidates["reason"].to_pylist()], pa.bool_())
-        )
+        has_reason = [reason in text for text in candidates["reason"].to_pylist()]
+        candidates = candidates.filter(pa.array(has_reason, pa.bool_()))
     if not letters:
         return candidates
-    selected = [_parse_place(letter) for letter in letters]
     found_places = letter_keys(candidates)
-    if unknown := [
-        n
-        for n, selected_place in zip(letters, selected, strict=True)
-        if selected_place not in found_places
-    ]:
-        raise DataError(
-            f"'{source}' has no dead letter {unknown[0]}: see `tidemark dead-letters list "
-            f"{source}`."
-        )
-    return candidates.take(
-        [found_places.index(selected_place) for selected_place in dict.fromkeys(selected)]
-    )
+    indexes = list[int]()
+    for letter in letters:
+        place = _parse_place(letter)
+        if place not in found_places:
+            raise DataError(
+                f"'{source}' has no dead letter {letter}: see `tidemark dead-letters list "
+                f"{source}`."
+            )
+        indexes.append(found_places.index(place))
+    # A dead letter that the user names twice is one.
+    return candidates.take(list(dict.fromkeys(indexes)))
 
 
 def _fix_content(letters: "pa.Table", file: Path | None, command: str | None) -> "pa.Table":
@@ -247,7 +240,8 @@ def _fix_content(letters: "pa.Table", file: Path | None, command: str | None) ->
                 "(for Parquet, in a new file), or give its bytes by --payload-file."
             )
     if command is not None:
-        content = [_run_command(command, n, v or b"") for n, v in zip(names, content, strict=True)]
+        for number, name in enumerate(names):
+            content[number] = _run_command(command, name, content[number] or b"")
     index = letters.column_names.index("bytes")
     return letters.set_column(index, "bytes", pa.array(content, pa.binary()))
 
@@ -269,17 +263,20 @@ def _count_letters(letters: "pa.Table") -> list[dict[str, Any]]:
     groups = defaultdict[tuple[str, str | None, str], list[dict[str, Any]]](list)
     for row in letters.to_pylist():
         groups[f"{row['arrived_at']:%Y-%m-%d}", row["topic"], row["reason"]].append(row)
-    return [
-        {
-            "day": day,
-            "topic": topic,
-            "reason": reason,
-            "letters": len(rows),
-            "replayed": sum(row["replayed_by"] is not None for row in rows),
-            "first": _name_letter(rows[0]),
-        }
-        for (day, topic, reason), rows in groups.items()
-    ]
+    counts = list[dict[str, Any]]()
+    for (day, topic, reason), rows in groups.items():
+        replayed = sum(row["replayed_by"] is not None for row in rows)
+        counts.append(
+            {
+                "day": day,
+                "topic": topic,
+                "reason": reason,
+                "letters": len(rows),
+                "replayed": replayed,
+                "first": _name_letter(rows[0]),
+            }
+        )
+    return counts
 
 
 def _parse_place(letter: str) -> tuple[int, int]:

@@ -69,7 +69,9 @@ def compare_tables(
         report = check_parity(store, transform, start, stop)
         work.note = format_count(report.windows, "row")
         if report.windows == 0:
-            where = "" if start is None and stop is None else " in that range"
+            where = ""
+            if start is not None or stop is not None:
+                where = " in that range"
             raise DataError(
                 f"Nothing to compare: neither the event log nor the published table of '{asset}' "
                 f"has a window{where}."

@@ -69,16 +69,15 @@ def _print_list(transform: "Definition", rows: list[dict[str, Any]], limit: int)
     if not rows:
         message_console().print(f"No window of '{transform.name}' is in quarantine.")
         return
-    cells = [
-        (
-            format_time(row["window_start"]),
-            *(None if row[k] is None else str(row[k]) for k in transform.keys),
-            row["events"],
-            "\n".join(f"{f['expectation']}: {f['observed']}" for f in _list_errors(row)),
-            row["quarantine_status"],
-        )
-        for row in rows[:limit]
-    ]
+    cells = list[list[object]]()
+    for row in rows[:limit]:
+        cells_of_row: list[object] = [format_time(row["window_start"])]
+        for key in transform.keys:
+            # As text, because the table would group the digits of a number.
+            cells_of_row.append(None if row[key] is None else str(row[key]))
+        failed = [f"{error['expectation']}: {error['observed']}" for error in _list_errors(row)]
+        cells_of_row += (row["events"], "\n".join(failed), row["quarantine_status"])
+        cells.append(cells_of_row)
     columns = ("window start", *transform.keys, "events", "failed", "status")
     title = f"{transform.name}: {format_count(len(rows), 'window')} in quarantine"
     print_table(columns, cells, title)
@@ -195,7 +194,9 @@ def _read_quarantine(
     chosen = Choice(*parse_range(begin, end), parse_keys(key))
     transform = home.find_asset(asset)
     rows = read_quarantine(home.open_snapshot(), transform, chosen)
-    return transform, [r for r in rows if discarded or r["quarantine_status"] == "quarantined"]
+    if discarded:
+        return transform, rows
+    return transform, [row for row in rows if row["quarantine_status"] == "quarantined"]
 
 
 def parse_keys(texts: list[str] | None) -> dict[str, str | None]:
@@ -203,7 +204,10 @@ def parse_keys(texts: list[str] | None) -> dict[str, str | None]:
     keys: dict[str, str | None] = {}
     for text in texts or []:
         name, equals, value = text.partition("=")
-        keys[name] = value if equals else None
+        if equals:
+            keys[name] = value
+        else:
+            keys[name] = None
     return keys
 
 

@@ -176,8 +176,9 @@ def _has_passed(scenario: "Scenario", results: list[dict[str, Any]]) -> bool:
         message_console().print(
             tabulate_differences(differing, title=title, sides=("batch", "stream"))
         )
-    expected = scenario.expect
-    missed = [] if expected is None else find_differences(expected, results[0], scenario.slack)
+    missed = []
+    if scenario.expect is not None:
+        missed = find_differences(scenario.expect, results[0], scenario.slack)
     if missed:
         message_console().print(
             tabulate_differences(missed, title=f"{scenario.name}: not as expected")

@@ -7,6 +7,8 @@ import csv
 import sys
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -114,23 +116,26 @@ def _read_asset(
     from tidemark.store.key_choice import key_condition
 
     asset = transform.name
-    keys = choice.keys
-    late = choice.late
-    table = _late_table(transform) if late else transform.published_table
-    existing = list(tables.column_types(table))
-    if not existing:
+    if choice.late:
+        table = _late_table(transform)
+        columns = _late_columns(transform)
+        order_column = "arrival"
+        further_columns = ["position"]
+    else:
+        table = transform.published_table
+        columns = _window_columns(transform)
+        order_column = "window_start"
+        further_columns = tables.existing_columns(table, transform.keys)
+    types = tables.column_types(table)
+    if not types:
         message_console().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
-    Choice(keys=keys).check_keys(transform)
-    with_keys = key_condition(keys, tables.column_types(table), asset) if existing else None
+    Choice(keys=choice.keys).check_keys(transform)
+    if not types:
+        return [], None, columns
+    with_keys = key_condition(choice.keys, types, asset)
     chosen = _combine_conditions(choice, "window_start", with_keys)
-    order_column = "arrival" if late else "window_start"
-    further_columns = ["position"] if late else tables.existing_columns(table, transform.keys)
-    rows = (
-        tables.read_newest(table, order_column, chosen, choice.limit, further_columns)
-        if existing
-        else None
-    )
-    return existing, rows, _late_columns(transform) if late else _window_columns(transform)
+    rows = tables.read_newest(table, order_column, chosen, choice.limit, further_columns)
+    return list(types), rows, columns
 
 
 def _read_events(
@@ -160,7 +165,12 @@ def _read_events(
         raise DefinitionError(
             f"Rows without part in '{name}' are stored as JSON: leave out --from, --to, and --key."
         )
-    table = source.dead_letters_table if late else source.log_table
+    if late:
+        table = source.dead_letters_table
+        columns = ["arrival", "position", "reason", "bytes", "read_from"]
+    else:
+        table = source.log_table
+        columns = ["arrival", "position", *source.columns]
     types = tables.column_types(table)
     for column in keys:
         if column not in source.columns:
@@ -169,14 +179,14 @@ def _read_events(
             raise DefinitionError(
                 f"'{name}' has no event since its column '{column}' was declared: omit --key."
             )
-    with_keys = key_condition(keys, types, name) if types else None
+    with_keys = None
+    if types:
+        with_keys = key_condition(keys, types, name)
     chosen = _combine_conditions(choice, source.event_time, with_keys)
     rows = newest_rows(tables, source, table, chosen, choice.limit)
     if rows is None:
         message_console().print(f"'{name}' has no events yet: `tidemark ingest {name}` adds them.")
-    standard = ["arrival", "position"]
-    further_columns = ["reason", "bytes", "read_from"] if late else [*source.columns]
-    return [*types], rows, [*standard, *further_columns]
+    return list(types), rows, columns
 
 
 def _late_table(transform: "Definition") -> str:
@@ -206,18 +216,19 @@ def _combine_conditions(
     from tidemark.store.rows import INSTANT
 
     begins = ds.field(time)
-    parts = [] if with_keys is None else [with_keys]
+    conditions = list[ds.Expression]()
+    if with_keys is not None:
+        conditions.append(with_keys)
     start, end = choice.span
     if start is not None:
-        parts.append(begins >= pa.scalar(as_datetime(start), INSTANT))
+        conditions.append(begins >= pa.scalar(as_datetime(start), INSTANT))
     if end is not None:
-        parts.append(begins < pa.scalar(as_datetime(end), INSTANT))
+        conditions.append(begins < pa.scalar(as_datetime(end), INSTANT))
     if choice.final:
-        parts.append(ds.field("final"))
-    condition: ds.Expression | None = None
-    for part in parts:
-        condition = part if condition is None else condition & part
-    return condition
+        conditions.append(ds.field("final"))
+    if not conditions:
+        return None
+    return reduce(and_, conditions)
 
 
 def _window_columns(transform: "Definition") -> list[str]:

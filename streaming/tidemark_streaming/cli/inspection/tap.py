@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,7 +13,7 @@ from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark_streaming.cli.console import NONE, message_console, print_facts, result_console
 from tidemark_streaming.cli.context import AssetOrSource, Home
-from tidemark_streaming.cli.interrupt import handle_termination
+from tidemark_streaming.cli.interrupt import handle_termination, suppress_interrupt
 from tidemark_streaming.cli.output import as_json, print_json
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
     # Look for new runs before the engine starts, so that runs that end in the meantime are shown.
     runs = _find_runs(home, transform, choice.number, following=choice.following)
     store = home.open_warehouse()
-    with suppress(*([KeyboardInterrupt] if choice.following else [])):
+    with suppress_interrupt(following=choice.following):
         for row in runs:
             result = tap_step(store, transform, step, row["commit_number"], choice.limit)
             if choice.json:
@@ -151,7 +150,7 @@ def _tap_source(home: Home, source: "Source", choice: "_Choice") -> None:
         arrivals = _follow_arrivals(tables, source)
     else:
         arrivals = iter([find_arrival(tables, source, choice.number)])
-    with suppress(*([KeyboardInterrupt] if choice.following else [])):
+    with suppress_interrupt(following=choice.following):
         for arrival in arrivals:
             rows, more = read_step(tables, source, step, arrival, choice.limit)
             if choice.json:
@@ -191,15 +190,18 @@ def _find_runs(
         newer.take_runs()
         handle_termination()
         return _follow_runs(newer)
-    runs = snapshot.runs_after(asset, -1 if number is None else number - 1)
-    chosen = runs[-1:] if number is None else [r for r in runs if r["commit_number"] == number]
-    if not chosen:
-        raise DataError(
-            f"'{asset}' has not run yet: `tidemark run {asset}` processes its source's arrivals."
-            if number is None
-            else f"'{asset}' has no run {number}: omit --commit-number for its newest run."
-        )
-    return iter(chosen)
+    if number is None:
+        runs = snapshot.runs_after(asset, -1)
+        if not runs:
+            raise DataError(
+                f"'{asset}' has not run yet: `tidemark run {asset}` processes its source's "
+                "arrivals."
+            )
+        return iter([runs[-1]])
+    for run in snapshot.runs_after(asset, number - 1):
+        if run["commit_number"] == number:
+            return iter([run])
+    raise DataError(f"'{asset}' has no run {number}: omit --commit-number for its newest run.")
 
 
 def _follow_runs(newer: "NewRuns") -> Iterator[dict[str, Any]]:
@@ -225,10 +227,14 @@ def _describe_run(run: Mapping[str, Any], step: str) -> str:
 def _print_rows(title: str, rows: Sequence[Mapping[str, Any]], *, more: bool) -> None:
     count = format_count(len(rows), "row")
     console = result_console()
-    console.print(f"{title}: {'the first ' if more else ''}{count}")
+    if more:
+        count = f"the first {count}"
+    console.print(f"{title}: {count}")
     for row in rows:
-        pairs = (f"[dim]{name}=[/]{escape(_format_value(value))}" for name, value in row.items())
-        console.print("  " + " ".join(pairs), soft_wrap=True)
+        line = " "
+        for name, value in row.items():
+            line += f" [dim]{name}=[/]{escape(_format_value(value))}"
+        console.print(line, soft_wrap=True)
     if more:
         message_console().print("There are more rows: increase --limit to show them.")
 

@@ -71,11 +71,9 @@ def trace_event(
         raise unknown
     store = home.open_warehouse()
     with report_step(f"find {correlation_id}") as work:
-        events = [
-            event
-            for searched in sources
-            for event in islice(trace.find_events(store, searched, correlation_id), _MOST + 1)
-        ]
+        events = list["Event"]()
+        for searched in sources:
+            events += islice(trace.find_events(store, searched, correlation_id), _MOST + 1)
         if source is None:
             events = _follow_events(store, domains, named, events)
         work.note = f"{len(events)} found" if len(events) <= _MOST else f"more than {_MOST}"
@@ -143,39 +141,38 @@ def _find_mart_rows(
     if not has_project(home.settings):
         return {}
     project = Marts(home.settings)
-    return {
-        (fate.asset, n): [
-            *mart_rows.resting_on(store, project, transforms[fate.asset], membership.row)
-        ]
-        for fate in fates
-        for n, membership in enumerate(fate.places)
-        if membership.in_row and membership.row is not None
-    }
+    rows = dict[tuple[str, int], list["MartRows"]]()
+    for fate in fates:
+        transform = transforms[fate.asset]
+        for n, membership in enumerate(fate.places):
+            if membership.in_row and membership.row is not None:
+                resting = mart_rows.resting_on(store, project, transform, membership.row)
+                rows[fate.asset, n] = list(resting)
+    return rows
 
 
 def _to_plain(
     event: "Event", fates: Sequence["Fate"], marts: Mapping[tuple[str, int], list["MartRows"]]
 ) -> dict[str, Any]:
-    return _plain_event(event) | {
-        "assets": [
+    assets = list[dict[str, Any]]()
+    for fate in fates:
+        places = list[dict[str, Any]]()
+        for n, membership in enumerate(fate.places):
+            place = asdict(membership)
+            place["start"] = format_instant(membership.start)
+            place["end"] = format_instant(membership.end)
+            place["marts"] = [asdict(rows) for rows in marts.get((fate.asset, n), [])]
+            places.append(place)
+        assets.append(
             {
                 "asset": fate.asset,
                 "follows": fate.follows,
                 "state": fate.state,
                 "watermark": format_instant(fate.watermark),
-                "places": [
-                    asdict(membership)
-                    | {
-                        "start": format_instant(membership.start),
-                        "end": format_instant(membership.end),
-                    }
-                    | {"marts": [asdict(m) for m in marts.get((fate.asset, n), [])]}
-                    for n, membership in enumerate(fate.places)
-                ],
+                "places": places,
             }
-            for fate in fates
-        ],
-    }
+        )
+    return {**_plain_event(event), "assets": assets}
 
 
 def _plain_event(event: "Event") -> dict[str, Any]:
@@ -200,8 +197,10 @@ def _draw_tree(
     tree = Tree(f"[bold]{escape(event.correlation_id)}[/]")
     _add_origin(tree, event)
     for fate in fates:
-        follows = f" [dim]rolls up {fate.follows}[/]" if fate.follows else ""
-        branch = tree.add(f"[bold]{fate.asset}[/]{follows}")
+        title = f"[bold]{fate.asset}[/]"
+        if fate.follows:
+            title += f" [dim]rolls up {fate.follows}[/]"
+        branch = tree.add(title)
         if not fate.places:
             branch.add(_explain_absence(fate))
         for n, membership in enumerate(fate.places):
@@ -238,12 +237,13 @@ def _add_origin(tree: Tree, event: "Event") -> None:
 def _explain_absence(fate: "Fate") -> str:
     from tidemark.verify import trace
 
+    left_out = "left out: the function of the asset returns no row for the event"
+    if fate.follows is not None:
+        left_out = f"left out: it counts in no window of {fate.follows}"
     sentences = {
         trace.NOT_RUN: f"has not run yet: `tidemark run {fate.asset}`",
         trace.NOT_YET: f"has not processed the arrival yet: `tidemark run {fate.asset}`",
-        trace.LEFT_OUT: "left out: the function of the asset returns no row for the event"
-        if fate.follows is None
-        else f"left out: it counts in no window of {fate.follows}",
+        trace.LEFT_OUT: left_out,
     }
     return sentences[fate.state]
 
@@ -264,39 +264,48 @@ def _describe_membership(membership: "WindowMembership") -> str:
 
 def _describe_rows(fate: "Fate", membership: "WindowMembership") -> Iterator[str]:
     if membership.late is not None:
-        lag = membership.late["lateness_seconds"]
-        behind = "" if lag is None else f", {lag:,.0f} s behind the watermark"
         table = fate.follows or fate.asset
-        yield f"in [bold]{table}_late[/]: {membership.late['reason']}{behind}"
+        line = f"in [bold]{table}_late[/]: {membership.late['reason']}"
+        lag = membership.late["lateness_seconds"]
+        if lag is not None:
+            line += f", {lag:,.0f} s behind the watermark"
+        yield line
     row = membership.row
     if membership.start is None or membership.end is None:
         return
     if row is not None:
-        if membership.in_row:
-            absence = ""
-        else:
-            absence = "without it, " if membership.counts else "permanently without it, "
-        final = "final" if row["final"] else "not final yet"
-        quality = f", {row['quality']}" if row["quality"] else ""
-        yield (
-            f"published {absence}revision {row['revision']}, {row['timing']}, {final}{quality}: "
-            + escape(_format_values(_select_measures(membership, row)))
-        )
+        yield _describe_published_row(membership, row)
     elif membership.counts and membership.quarantined is None:
         mark = format_instant(fate.watermark) or "-infinity"
         yield f"waits for its window to fire: the watermark is at {mark}"
     if membership.quarantined is not None:
-        failed = "; ".join(
-            f"{f['expectation']}: {f['observed']}"
-            for f in membership.quarantined["failed_expectations"]
-            if f["level"] == "error"
-        )
+        failures = list[str]()
+        for failed in membership.quarantined["failed_expectations"]:
+            if failed["level"] == "error":
+                failures.append(f"{failed['expectation']}: {failed['observed']}")
         status = membership.quarantined["quarantine_status"]
-        yield f"[red]in quarantine[/] ({status}): {escape(failed)}"
+        yield f"[red]in quarantine[/] ({status}): {escape('; '.join(failures))}"
     for pane in membership.panes:
-        kind = "retraction in pane" if pane["retraction"] else "pane"
-        last = ", the last" if pane["is_last"] else ""
-        yield f"{kind} {pane['pane']}, {pane['timing']}{last}"
+        line = f"pane {pane['pane']}, {pane['timing']}"
+        if pane["retraction"]:
+            line = f"retraction in {line}"
+        if pane["is_last"]:
+            line += ", the last"
+        yield line
+
+
+def _describe_published_row(membership: "WindowMembership", row: Mapping[str, Any]) -> str:
+    parts = list[str]()
+    if not membership.in_row:
+        # If the event counts, a later revision includes it.
+        parts.append("without it" if membership.counts else "permanently without it")
+    parts.append(f"revision {row['revision']}")
+    parts.append(row["timing"])
+    parts.append("final" if row["final"] else "not final yet")
+    if row["quality"]:
+        parts.append(row["quality"])
+    values = escape(_format_values(_select_measures(membership, row)))
+    return f"published {', '.join(parts)}: {values}"
 
 
 def _select_measures(membership: "WindowMembership", row: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,10 +319,11 @@ def _select_measures(membership: "WindowMembership", row: Mapping[str, Any]) -> 
         "timing",
         "final",
         "quality",
+        "as_of",
+        "commit_number",
+        "last_arrival",
     }
-    return {
-        k: v for k, v in row.items() if k not in hidden | {"as_of", "commit_number", "last_arrival"}
-    }
+    return {name: value for name, value in row.items() if name not in hidden}
 
 
 def _describe_mart(mart_rows: "MartRows") -> str:
@@ -325,11 +335,11 @@ def _describe_mart(mart_rows: "MartRows") -> str:
         return f"{mart} has no row of {values} yet: `tidemark dbt build {mart_rows.mart}`"
     if len(mart_rows.rows) > _SHOWN:
         return f"{mart}: {format_count(len(mart_rows.rows), 'row')} of {values}"
-    rows = "; ".join(
-        _format_values({k: v for k, v in row.items() if k not in mart_rows.by})
-        for row in mart_rows.rows
-    )
-    return f"{mart}, {values}: {escape(rows)}"
+    rows = list[str]()
+    for row in mart_rows.rows:
+        further_values = {name: value for name, value in row.items() if name not in mart_rows.by}
+        rows.append(_format_values(further_values))
+    return f"{mart}, {values}: {escape('; '.join(rows))}"
 
 
 def _format_values(row: Mapping[str, Any]) -> str:

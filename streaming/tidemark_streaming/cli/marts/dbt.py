@@ -97,15 +97,18 @@ def build_marts(
         outcomes = project.build_marts(store, address, chosen, full_refresh=full_refresh)
         tests = Counter(o.status for o in outcomes if o.kind == "test")
         work.note = f"{format_count(tests.total(), 'test')}, {tests['pass']} passed"
-    for name in sorted(set(available) - set(chosen)) if not selected else ():
-        message_console().print(
-            f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]"
-        )
+    if not selected:
+        for name in sorted(set(available) - set(chosen)):
+            message_console().print(
+                f"[dim]skipped: {name}, because '{missing[name][0]}' does not exist yet[/]"
+            )
+    rows = list[tuple[str, str, str]]()
+    for outcome in outcomes:
+        if outcome.kind == "model" or not outcome.has_passed:
+            rows.append((outcome.name, outcome.status, format_seconds(outcome.seconds)))
     failed = builder.describe_failure(outcomes)
-    shown = (o for o in outcomes if o.kind == "model" or not o.has_passed)
-    rows = ((o.name, o.status, format_seconds(o.seconds)) for o in shown)
     return Output(
-        [asdict(o) for o in outcomes],
+        [asdict(outcome) for outcome in outcomes],
         lambda: print_table(("model", "is", "took"), rows),
         DataError(failed) if failed else None,
     )
@@ -147,8 +150,11 @@ def generate_sources(
             "the file, and run the command again."
         )
     before = sources.read_listed_names(text, path)
-    names = dict.fromkeys([*before, *(assets or ())] if before or assets else available)
-    generated = sources.generate_sources(available[name] for name in names if name in available)
+    listed = [*before, *(assets or ())]
+    if not listed:
+        listed = list(available)
+    names = [name for name in dict.fromkeys(listed) if name in available]
+    generated = sources.generate_sources(available[name] for name in names)
     if generated == text:
         result_console().print(f"{path} matches the definitions.", soft_wrap=True)
     elif check:
@@ -162,8 +168,7 @@ def generate_sources(
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise DataError(f"{path} can't be written: {reason}.") from None
-        updated = ", ".join(name for name in names if name in available)
-        result_console().print(f"{path}: {updated}", soft_wrap=True)
+        result_console().print(f"{path}: {', '.join(names)}", soft_wrap=True)
     for name in before:
         if name not in available:
             result_console().print(f"[dim]'{name}' is not defined any more.[/]")

@@ -45,7 +45,10 @@ def engine_check() -> Output:
     warehouse = home.open_warehouse()
     with report_step("check the engine") as work:
         differences = [*check_engine(warehouse, home.settings.domains)]
-        work.note = f"{len(differences)} differences" if differences else "it fits"
+        if differences:
+            work.note = f"{len(differences)} differences"
+        else:
+            work.note = "it fits"
     required = any(difference.required for difference in differences)
     return Output(
         [asdict(difference) for difference in differences],

@@ -94,7 +94,7 @@ def _print_report(report: "Report", request: "ErasureRequest") -> None:
             *((name, "all", "rebuilt") for name in report.marts),
         ]
         title = "planned changes" if request.dry_run else "changes"
-        print_table(("table", "rows", ""), rows, title, right=("rows",))
+        print_table(("table", "rows", ""), rows, title, right_columns=("rows",))
     else:
         result_console().print("The event log has no such events.")
     if erased.resumed:

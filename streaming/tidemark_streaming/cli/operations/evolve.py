@@ -39,7 +39,7 @@ def show_changes(
     asset: Asset,
     begin: From = None,
     end: To = None,
-    most: Annotated[int, typer.Option("--limit", min=0, help="How many values to list.")] = 20,
+    limit: Annotated[int, typer.Option(min=0, help="How many values to list.")] = 20,
 ) -> Output:
     """Compare an asset's definition with the one that made its tables, and list the windows that
     would change.
@@ -57,7 +57,7 @@ def show_changes(
     store = home.open_warehouse()
     start, stop = resolve_windows(store, transform, first, last)
     with report_step(f"compare definitions of {asset}") as work:
-        result = verify.compute_changes(store, transform, start, stop, max_listed=most)
+        result = verify.compute_changes(store, transform, start, stop, max_listed=limit)
         work.note = f"{format_count(result.windows, 'row')} compared" if result.windows else ""
     return Output(
         {"same": result.has_same_definition, **asdict(result)}, lambda: _print_changes(result)

@@ -31,12 +31,12 @@ def check_tables() -> Output:
     home = Home()
     with report_step("check the tables") as work:
         damages = home.find_damage()
-        work.note = f"{len(damages)} damaged" if damages else "they are consistent"
-    return Output(
-        [asdict(damage) for damage in damages],
-        lambda: _print_damages(damages),
-        typer.Exit(_DAMAGED) if damages else None,
-    )
+        if damages:
+            work.note = f"{len(damages)} damaged"
+        else:
+            work.note = "they are consistent"
+    failure = typer.Exit(_DAMAGED) if damages else None
+    return Output([asdict(damage) for damage in damages], lambda: _print_damages(damages), failure)
 
 
 def _print_damages(damages: "list[Damage]") -> None:

@@ -206,7 +206,7 @@ def _print_results(results: "list[MaintenanceResult]", *, dry_run: bool) -> None
         )
         for r in results
     )
-    print_table(("table", *numbers, "retained"), rows, title, right=numbers)
+    print_table(("table", *numbers, "retained"), rows, title, right_columns=numbers)
 
 
 def _format_size(count: float) -> str:

@@ -102,15 +102,11 @@ def show_watermark(
         print_facts({name.replace("_", " "): value for name, value in result.items()})
         if partitions:
             partition_column = str(lowered.watermark.group_column)
-            rows = [
-                (
-                    format_keys({partition_column: partition["value"]}),
-                    partition["watermark"],
-                    partition["heard_at"],
-                    "idle" if partition["idle"] else "active",
-                )
-                for partition in partitions
-            ]
+            rows = list[tuple[object, ...]]()
+            for partition in partitions:
+                keys = format_keys({partition_column: partition["value"]})
+                state = "idle" if partition["idle"] else "active"
+                rows.append((keys, partition["watermark"], partition["heard_at"], state))
             print_table(("partition", "watermark", "last event arrived", "state"), rows)
         if bases:
             columns = ("base", "watermark", "silent since", "state")
@@ -156,16 +152,18 @@ def _list_partitions(snapshot: "Snapshot", source: "Source") -> list[dict[str, o
     newest = snapshot.tables.read_newest(source.timeline_table, "arrival", None, 1)
     if newest is None:
         return []
-    return [
-        {
-            "value": partition.value,
-            "watermark": format_instant(partition.watermark),
-            "heard_at": format_instant(partition.heard_at),
-            "idle": partition.idle,
-        }
-        for last in read_arrivals(newest)
-        for partition in strategy.list_partitions(last.watermark_state, last.arrived_at)
-    ]
+    rows = list[dict[str, object]]()
+    for last in read_arrivals(newest):
+        for partition in strategy.list_partitions(last.watermark_state, last.arrived_at):
+            rows.append(
+                {
+                    "value": partition.value,
+                    "watermark": format_instant(partition.watermark),
+                    "heard_at": format_instant(partition.heard_at),
+                    "idle": partition.idle,
+                }
+            )
+    return rows
 
 
 def _lower_watermark(home: Home, source: "Source") -> dict[str, object]:

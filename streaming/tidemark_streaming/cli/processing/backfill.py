@@ -7,7 +7,7 @@ import typer
 
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DefinitionError
-from tidemark.base.instants import format_instant, parse_instant
+from tidemark.base.instants import format_instant
 from tidemark_streaming.cli.console import (
     format_keys,
     format_seconds,
@@ -16,7 +16,15 @@ from tidemark_streaming.cli.console import (
     print_table,
     report_step,
 )
-from tidemark_streaming.cli.context import Asset, From, Home, To, parse_range, resolve_windows
+from tidemark_streaming.cli.context import (
+    Asset,
+    From,
+    Home,
+    To,
+    parse_optional_instant,
+    parse_range,
+    resolve_windows,
+)
 from tidemark_streaming.cli.output import Output, with_json
 from tidemark_streaming.cli.processing.run_report import report_run, to_json
 
@@ -167,7 +175,7 @@ def _recompute_since(asset: str, choice: _Choice) -> Output:
     from tidemark.run.change import replay
     from tidemark.store.event_log.log import Log
 
-    moment = None if choice.arrived_from is None else parse_instant(choice.arrived_from)
+    moment = parse_optional_instant(choice.arrived_from)
     home = Home()
     transform = home.find_asset(asset)
     if choice.into is not None:

@@ -105,9 +105,13 @@ class View:
             "[dim]late",
             self._format_increase(asset.late, first.asset.late, "yellow"),
         )
-        limited = f"[yellow]{asset.waiting_text}" if asset.limited_by else ""
+        limit_title = ""
+        limit = ""
+        if asset.limited_by:
+            limit_title = "[dim]back-pressure"
+            limit = f"[yellow]{asset.waiting_text}"
         too_late = self._format_increase(asset.too_late, first.asset.too_late, "red")
-        body.add_row("[dim]back-pressure" if limited else "", limited, "[dim]too late", too_late)
+        body.add_row(limit_title, limit, "[dim]too late", too_late)
         parts: list[RenderableType] = [body]
         if self._expected is not None:
             parts.append(ProgressBar(self._expected, asset.as_of + 1 - (first.asset.as_of + 1)))
@@ -118,12 +122,15 @@ class View:
         """Return the view as one line, for a log."""
         source = look.source
         asset = look.asset
-        return (
+        line = (
             f"arrivals {asset.as_of + 1:,}/{source.arrivals:,}  watermark "
             f"{format_instant(asset.watermark)}  "
             f"open {asset.open:,}  final {asset.final:,}  late {asset.late:,}  "
-            f"too late {asset.too_late:,}" + (f"  {asset.waiting_text}" if asset.limited_by else "")
+            f"too late {asset.too_late:,}"
         )
+        if asset.limited_by:
+            line += f"  {asset.waiting_text}"
+        return line
 
     def _describe_watermark(self, look: Look) -> str:
         mark = look.source.watermark
@@ -132,9 +139,11 @@ class View:
             return format_instant(mark) or "-"
         return f"{format_instant(mark)} [dim]({format_duration(newest - mark)} behind)"
 
-    def _format_increase(self, current: int, before: int, colour: str) -> str:
-        fresh = f" [dim](+{current - before:,})" if current > before else ""
-        return f"[bold {colour}]{current:,}[/]{fresh}"
+    def _format_increase(self, current: int, previous: int, colour: str) -> str:
+        text = f"[bold {colour}]{current:,}[/]"
+        if current > previous:
+            text += f" [dim](+{current - previous:,})"
+        return text
 
     def _make_windows_table(self) -> Table:
         t = self._transform

@@ -69,21 +69,26 @@ def explain_no_run(home: Home, transform: "Definition") -> str:
     asset = transform.name
     source = transform.source
     progress = home.open_snapshot().read_source(source)
-    behind = {name: count for name, count in progress.lag_arrivals.items() if count}
+    behind = list[str]()
+    for name, count in progress.lag_arrivals.items():
+        if count:
+            behind.append(f"{format_count(count, 'arrival')} of '{name}'")
     if behind:
-        missing = " and ".join(
-            f"{format_count(count, 'arrival')} of '{name}'" for name, count in behind.items()
-        )
-        ingested = f"all arrivals of '{source.name}'" if progress.arrivals else "nothing"
+        ingested = "nothing"
+        if progress.arrivals:
+            ingested = f"all arrivals of '{source.name}'"
         return (
-            f"'{asset}' has processed {ingested}, but '{source.name}' has not taken {missing} yet: "
+            f"'{asset}' has processed {ingested}, but '{source.name}' has not taken "
+            f"{' and '.join(behind)} yet: "
             f"`tidemark ingest {source.name}` takes them."
         )
     if not progress.arrivals:
-        bases = source.base_sources if isinstance(source, DerivedSource) else ()
-        first = next(
-            (b.name for b in bases if not home.open_snapshot().read_source(b).arrivals), source.name
-        )
+        first = source.name
+        if isinstance(source, DerivedSource):
+            for base in source.base_sources:
+                if not home.open_snapshot().read_source(base).arrivals:
+                    first = base.name
+                    break
         return (
             f"'{asset}' has nothing to process: '{first}' has no arrivals yet. `tidemark ingest "
             f"{first}` adds them."

@@ -104,10 +104,13 @@ def publish_results(
         "topic": topic.name,
         "records": published.records,
         "transactions": published.transactions,
-        "version": None if published.position is None else published.position.version,
-        "run": None if published.position is None else published.position.run,
+        "version": None,
+        "run": None,
         "seconds": round(took, 1),
     }
+    if published.position is not None:
+        result["version"] = published.position.version
+        result["run"] = published.position.run
 
     def show() -> None:
         if published.transactions:
