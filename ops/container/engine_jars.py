@@ -9,7 +9,7 @@ from pathlib import Path
 import pyspark
 
 from tidemark.base.settings import Settings
-from tidemark.engine.launch.jars import JARS, Jar, ensure
+from tidemark.engine.launch.jars import JARS, Jar, ensure_jars
 from tidemark.engine.launch.java import find_java
 
 OBJECT_STORE = (
@@ -43,7 +43,7 @@ OBJECT_STORE = (
 def main() -> None:
     """Fetch the jars that are missing."""
     folder = Path(pyspark.__path__[0]) / "jars"
-    ensure(find_java(), folder, (*JARS, *OBJECT_STORE), Settings().maven_repository)
+    ensure_jars(find_java(), folder, (*JARS, *OBJECT_STORE), Settings().maven_repository)
 
 
 if __name__ == "__main__":

@@ -160,7 +160,7 @@ FAST_WITH_ENGINE: dict[str, tuple[str, ...]] = {
         "test_playing_the_same_days_twice_adds_no_arrivals",
         "test_run_processes_some_arrivals_and_a_backfill_all",
         "test_a_backfill_of_a_range_reports_its_counts",
-        "test_lateness_recommends_a_bound",
+        "test_a_bound_is_recommended_for_the_watermark",
         "test_status_shows_the_progress_of_sources_and_assets",
         "test_parity_exits_with_0_if_all_rows_are_equal",
         "test_a_stream_can_be_detached_and_stopped_later",
