@@ -12,8 +12,10 @@ from typing import TypeVar
 from tidemark.base.errors import EngineError, EngineLostError, TidemarkError
 from tidemark.engine.process import ProgressCallback, ignore_progress
 
-FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+FIRST_WAIT = 0.5
 """Seconds before the first retry; each next wait is twice as long, up to the longest."""
+
+LONGEST_WAIT = 30.0
 
 _T = TypeVar("_T")
 

@@ -189,9 +189,9 @@ class DerivedConnector:
             return None
         return AssetResults(self.source, derivation, self._tables)
 
-    def _read_arrivals(self, base: Source, first: int) -> list[Arrival]:
+    def _read_arrivals(self, base: Source, first_number: int) -> list[Arrival]:
         """Return the arrivals of a base from the number `first_number` on."""
-        rows = self._tables.read(base.timeline_table, bounds=[at_least("arrival", first)])
+        rows = self._tables.read(base.timeline_table, bounds=[at_least("arrival", first_number)])
         if rows is None:
             return []
         return read_arrivals(rows)

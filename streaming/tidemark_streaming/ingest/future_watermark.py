@@ -285,10 +285,10 @@ def _replace_timeline(log: Log, arrivals: Sequence[Arrival]) -> None:
     warehouse.replace_rows(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)
 
 
-def _earlier_of(one: int | None, other_time: int | None) -> int | None:
-    if one is None or other_time is None:
+def _earlier_of(computed: int | None, recorded: int | None) -> int | None:
+    if computed is None or recorded is None:
         return None
-    return min(one, other_time)
+    return min(computed, recorded)
 
 
 def _only_arrival(arrival: int) -> list[Condition]:

@@ -47,7 +47,8 @@ _PROMOTE: dict[str, Callable[[Any], Any]] = {
     "bytes": str.encode,
     "string": bytes.decode,
 }
-_FLOAT, _DOUBLE = struct.Struct("<f"), struct.Struct("<d")
+_FLOAT = struct.Struct("<f")
+_DOUBLE = struct.Struct("<d")
 _EPOCH = date(1970, 1, 1)
 _MIDNIGHT = datetime.combine(_EPOCH, time())
 _NANOS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}

@@ -112,7 +112,8 @@ class _Leaf:
         self.faults = dict[int, Fault]()
         self._kind = kind
         self._formats = formats
-        self._texts, self._rows = list[str | None](), list[int]()
+        self._texts = list[str | None]()
+        self._rows = list[int]()
         counts = formats.are_counts and pa.types.is_timestamp(kind)
         numbers = counts or pa.types.is_integer(kind) or pa.types.is_floating(kind)
         self._numbers = numbers or pa.types.is_decimal(kind)
@@ -162,7 +163,8 @@ class _List:
 
     def __init__(self, kind: pa.ListType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
-        self._kind, self._inner = kind, create_reader(kind.value_type, formats)
+        self._kind = kind
+        self._inner = create_reader(kind.value_type, formats)
         self._offsets = list[int | None]()
         self._count = 0
 
@@ -189,7 +191,8 @@ class _Struct:
 
     def __init__(self, kind: pa.StructType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
-        self._kind, self._there = kind, list[bool]()
+        self._kind = kind
+        self._is_object = list[bool]()
         self._inner = {part.name: create_reader(part.type, formats) for part in kind}
 
     def add_value(self, text: str | None, row: int) -> None:
@@ -201,7 +204,7 @@ class _Struct:
             members[name] = member
         if not is_there and text not in (None, "null"):
             self.faults[row] = Fault.MISFIT
-        self._there.append(is_there)
+        self._is_object.append(is_there)
         for name, inner in self._inner.items():
             inner.add_value(members.get(name), row)
 
@@ -209,7 +212,7 @@ class _Struct:
         parts = [inner.finish_column() for inner in self._inner.values()]
         for inner in self._inner.values():
             self.faults |= inner.faults
-        missing = pc.invert(pa.array(self._there, pa.bool_()))
+        missing = pc.invert(pa.array(self._is_object, pa.bool_()))
         return pa.StructArray.from_arrays(parts, fields=list(self._kind), mask=missing)
 
 
@@ -218,8 +221,10 @@ class _Map:
 
     def __init__(self, kind: pa.MapType, formats: TimeFormats) -> None:
         self.faults = dict[int, Fault]()
-        self._kind, self._inner = kind, create_reader(kind.item_type, formats)
-        self._offsets, self._keys = list[int | None](), list[Any]()
+        self._kind = kind
+        self._inner = create_reader(kind.item_type, formats)
+        self._offsets = list[int | None]()
+        self._keys = list[Any]()
 
     def add_value(self, text: str | None, row: int) -> None:
         if text is None or text[0] != "{":

@@ -6,7 +6,6 @@ text. It is zero or infinite only if the text is a zero or infinity.
 """
 
 import base64
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from decimal import (
@@ -19,15 +18,15 @@ from decimal import (
     InvalidOperation,
 )
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.store.rows import INSTANT
 from tidemark.store.rows import compute as pc
 from tidemark_streaming.payloads.faults import Fault
+from tidemark_streaming.payloads.time_patterns import Pattern, keep_matching
 from tidemark_streaming.payloads.time_rules import (
     FINER_OPTION,
     TRUNCATE,
@@ -79,7 +78,7 @@ def parse_texts(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> "pa
         return _parse_decimals(texts, kind)
     if pa.types.is_date(kind):
         return _in_calendar(
-            _cast_texts(_only_matching(formats.as_iso(texts, kind), f"^{DAY}$"), kind)
+            _cast_texts(keep_matching(formats.as_iso(texts, kind), f"^{DAY}$"), kind)
         )
     if formats.are_counts:
         return formats.parse_counts(texts, kind)
@@ -95,10 +94,15 @@ def faults_of(texts: _Texts, kind: pa.DataType, formats: "TimeFormats") -> list[
     zoned = replace(truncating, zone=formats.zone or "UTC")
     is_finer = pc.is_valid(parse_texts(texts, kind, truncating)).to_pylist()
     is_local = pc.is_valid(parse_texts(texts, kind, zoned)).to_pylist()
-    return [
-        Fault.FINER if finer else Fault.NO_ZONE if local else Fault.MISFIT
-        for finer, local in zip(is_finer, is_local, strict=True)
-    ]
+    faults = list[Fault]()
+    for finer, local in zip(is_finer, is_local, strict=True):
+        if finer:
+            faults.append(Fault.FINER)
+        elif local:
+            faults.append(Fault.NO_ZONE)
+        else:
+            faults.append(Fault.MISFIT)
+    return faults
 
 
 def decode_utf8(values: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -157,7 +161,10 @@ class TimeFormats:
     @classmethod
     def from_options(cls, options: Mapping[str, str | bool]) -> "TimeFormats":
         """Return the formats that the options of a format specify."""
-        formats = {n: str(options[o]) for o, n in TIME_OPTIONS.items() if o in options}
+        formats = dict[str, str]()
+        for option, argument in TIME_OPTIONS.items():
+            if option in options:
+                formats[argument] = str(options[option])
         return cls(**formats)
 
     @property
@@ -211,7 +218,7 @@ class TimeFormats:
         numbers = _parse_integers(texts, pa.int64())
         if numbers.null_count == texts.null_count:
             return self.from_counts(numbers, kind)
-        micros = [self._count_micros(text) for text in _only_matching(texts, _NUMBER).to_pylist()]
+        micros = [self._count_micros(text) for text in keep_matching(texts, _NUMBER).to_pylist()]
         return pa.chunked_array([pa.array(micros, pa.int64()).cast(kind)])
 
     def _count_micros(self, text: str | None) -> int | None:
@@ -269,193 +276,6 @@ _NANOS = {
 _PLACES = {"epochSeconds": 6, "epochMillis": 3, "epochMicros": 0, "epochNanos": -3}
 _MICROS_DIGITS = 20
 """More digits than microseconds of the years 1 to 9999 have."""
-_MONTHS = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-)
-_SHORT_MONTHS = tuple(month[:3] for month in _MONTHS)
-_PARTS = {
-    "yyyy": r"\d{4}",
-    "yy": r"\d{2}",
-    "MMMM": rf"(?i:{'|'.join(_MONTHS)})",
-    "MMM": rf"(?i:{'|'.join(_SHORT_MONTHS)})",
-    "MM": r"\d{2}",
-    "M": r"\d{1,2}",
-    "dd": r"\d{2}",
-    "d": r"\d{1,2}",
-    "HH": r"\d{2}",
-    "H": r"\d{1,2}",
-    "hh": r"0[1-9]|1[0-2]",
-    "h": r"0?[1-9]|1[0-2]",
-    "a": r"(?i:[AP]M)",
-    "mm": r"\d{2}",
-    "ss": r"\d{2}",
-    "XXX": r"Z|[+-]\d{2}:\d{2}",
-    "XX": r"Z|[+-]\d{4}",
-    "Z": r"[+-]\d{4}",
-}
-_MICROS = 6
-_MAX_DIGITS = 9
-"""The most digits of a second: nanoseconds."""
-_LETTERS = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])")
-
-
-_HALF_DAYS = [
-    ("T(?i:AM)12:", "T00:"),
-    ("T(?i:AM)", "T"),
-    ("T(?i:PM)12:", "T12:"),
-    *((f"T(?i:PM)0?{hour}:", f"T{hour + 12}:") for hour in range(1, 12)),
-]
-"""Replacements of a half of a day and an hour, such as `TPM1:`, by an hour of 24: `T13:`."""
-SHORTS = [
-    (rf"{before}(\d){after}", rf"{before}0\1{after}".removesuffix("$"))
-    for before, after in (("-", "-"), ("-", "T"), ("-", "$"), ("T", ":"))
-]
-"""Replacements of a month, a day or an hour of one digit. Each replacement applies at most once."""
-
-
-class Pattern:
-    """A pattern of times as a regular expression.
-
-    Attributes:
-        expression: the regular expression.
-        iso: the replacement that turns a match into ISO 8601, except that a month may be a name,
-            that the hour may follow the half of its day, as in `TPM1:05`, and that numbers may have
-            one digit.
-        has_month_names: whether a month is a name.
-        has_half_days: whether the hour follows the half of its day.
-    """
-
-    def __init__(self, pattern: str) -> None:
-        parsed = _parse_pattern(pattern)
-        if not parsed.is_complete():
-            raise _pattern_error(pattern)
-        self.expression = f"^{parsed.expression}$"
-        self.iso = parsed.iso_replacement()
-        self.has_month_names = not parsed.letters.isdisjoint(("MMM", "MMMM"))
-        self.has_half_days = "h" in parsed.groups
-        self._months = _MONTHS if "MMMM" in parsed.letters else _SHORT_MONTHS
-
-    def as_iso(self, texts: _Texts) -> _Texts:
-        """Return texts in the form of ISO 8601; null if a text does not match the pattern."""
-        replacements = [(self.expression, self.iso)]
-        if self.has_month_names:
-            named = enumerate(self._months, 1)
-            replacements += [(f"-(?i:{name})-", f"-{number:02}-") for number, name in named]
-        replacements += [*(_HALF_DAYS if self.has_half_days else ()), *SHORTS]
-        iso = _only_matching(texts, self.expression)
-        for expression, replacement in replacements:
-            iso = pc.replace_substring_regex(iso, expression, replacement, max_replacements=1)
-        return iso
-
-
-class _ParsedPattern(NamedTuple):
-    """The parts of a pattern.
-
-    Attributes:
-        expression: a regular expression with one group for each part of a time.
-        groups: the number of the group of each part, by its letter; offsets have the letter X.
-        letters: the parts as the pattern writes them, such as `MMM`.
-    """
-
-    expression: str
-    groups: dict[str, int]
-    letters: set[str]
-
-    def is_complete(self) -> bool:
-        """Return whether the parts make a time: a date, and an hour of 24 or of half a day."""
-        hours = {"H", "h", "a"} & self.groups.keys()
-        has_hour_or_none = hours in (set(), {"H"}, {"h", "a"})
-        return has_hour_or_none and self.groups.keys() >= {"y", "M", "d"}
-
-    def iso_replacement(self) -> str:
-        """Return the replacement that turns a match into ISO 8601 (see `Pattern.iso`)."""
-        century = "20" if "yy" in self.letters else ""
-        iso = century + self._group_reference("y") + "-" + self._group_reference("M") + "-"
-        iso += self._group_reference("d")
-        if self.groups.keys() - {"y", "M", "d"}:
-            if "h" in self.groups:
-                iso += "T" + self._group_reference("a") + self._group_reference("h")
-            else:
-                iso += "T" + self._group_reference("H")
-            iso += ":" + self._group_reference("m") + ":" + self._group_reference("s")
-        if "S" in self.groups:
-            iso += "." + self._group_reference("S")
-        if "X" in self.groups:
-            iso += self._group_reference("X")
-        return iso
-
-    def _group_reference(self, part: str) -> str:
-        """Return a reference to the group of a part; `00` if the pattern lacks the part."""
-        if part in self.groups:
-            return rf"\{self.groups[part]}"
-        return "00"
-
-
-def _parse_pattern(pattern: str) -> _ParsedPattern:
-    groups = dict[str, int]()
-    written = set[str]()
-    expression = ""
-    index = 0
-    while index < len(pattern):
-        part = _LETTERS.match(pattern, index)
-        if part is None:
-            raise _pattern_error(pattern)
-        index = part.end()
-        quoted, letter, other = part.groups()
-        if letter is None:
-            text = other if quoted is None else quoted.replace("''", "'") or "'"
-            expression += re.escape(text)
-            continue
-        letters = part[0]
-        group = _time_group(letters)
-        name = "X" if letter == "Z" else letter
-        if group is None or name in groups:
-            raise _pattern_error(pattern)
-        groups[name] = len(groups) + 1
-        written.add(letters)
-        expression += group
-    return _ParsedPattern(expression, groups, written)
-
-
-def _time_group(letters: str) -> str | None:
-    """Return the regular expression of a part of a time, as one group; None for another part.
-
-    Of the digits of a second beyond microseconds, none is in the group.
-    """
-    if letters in _PARTS:
-        return f"({_PARTS[letters]})"
-    digits = len(letters)
-    if set(letters) != {"S"} or digits > _MAX_DIGITS:
-        return None
-    if digits <= _MICROS:
-        return rf"(\d{{{digits}}})"
-    return rf"(\d{{{_MICROS}}})\d{{{digits - _MICROS}}}"
-
-
-def _pattern_error(pattern: str) -> DefinitionError:
-    return DefinitionError(
-        f"The timestamp pattern '{pattern}' is not supported: it needs yyyy or yy, MM or MMM, "
-        "and dd, and may have HH (or hh with a), mm, ss, S to SSSSSSSSS, XXX or XX, each once, and "
-        "text in single quotes."
-    )
-
-
-def _only_matching(texts: _Texts, expression: str) -> _Texts:
-    matches = pc.match_substring_regex(texts, expression)
-    if pc.all(matches).as_py() is not False:
-        return texts
-    return pc.if_else(matches, texts, None)
 
 
 def _parse_times(texts: _Texts, kind: pa.DataType, formats: TimeFormats) -> "pa.ChunkedArray[Any]":
@@ -466,10 +286,10 @@ def _parse_times(texts: _Texts, kind: pa.DataType, formats: TimeFormats) -> "pa.
         return _in_calendar(_cast_texts(texts, kind))
     if pc.any(pc.match_substring_regex(texts, formats.droppable_digits)).as_py():
         texts = pc.replace_substring_regex(texts, formats.droppable_digits, r"\1\2")
-    local = _in_calendar(_cast_texts(_only_matching(texts, WITHOUT_OFFSET), pa.timestamp("us")))
+    local = _in_calendar(_cast_texts(keep_matching(texts, WITHOUT_OFFSET), pa.timestamp("us")))
     if not with_zone:
         return local
-    zoned = _in_calendar(_cast_texts(_only_matching(texts, WITH_OFFSET), kind))
+    zoned = _in_calendar(_cast_texts(keep_matching(texts, WITH_OFFSET), kind))
     if formats.zone is None:
         return zoned
     return _in_calendar(pc.coalesce(zoned, formats.time_rules.to_utc(local)))
@@ -486,7 +306,7 @@ def _in_calendar(times: _Texts) -> "pa.ChunkedArray[Any]":
 def _parse_integers(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
     if pc.any(pc.starts_with(texts, "+")).as_py():
         texts = pc.replace_substring_regex(texts, r"^\+(\d)", r"\1")
-    numbers = pc.cast(_only_matching(texts, _WHOLE), pa.int64())
+    numbers = pc.cast(keep_matching(texts, _WHOLE), pa.int64())
     longer = pc.match_substring_regex(texts, _LONGER)
     if pc.any(longer).as_py():
         numbers = pc.coalesce(numbers, _cast_texts(pc.if_else(longer, texts, None), pa.int64()))
@@ -498,7 +318,7 @@ def _parse_integers(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
 
 
 def _parse_floats(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
-    numbers = pc.cast(_only_matching(texts, _NUMBER), kind)
+    numbers = pc.cast(keep_matching(texts, _NUMBER), kind)
     lost = pc.and_(pc.equal(numbers, 0), pc.invert(pc.match_substring_regex(texts, ZERO)))
     fits = pc.and_(pc.is_finite(numbers), pc.invert(lost))
     valid = pc.if_else(fits, numbers, None)
@@ -509,7 +329,7 @@ def _parse_floats(texts: _Texts, kind: pa.DataType) -> "pa.ChunkedArray[Any]":
 
 
 def _parse_decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[Any]":
-    numbers = _only_matching(texts, _NUMBER)
+    numbers = keep_matching(texts, _NUMBER)
     fits = rf"^[+-]?0*\d{{0,{kind.precision - kind.scale}}}(?:\.\d{{0,{kind.scale}}})?$"
     easy = pc.match_substring_regex(numbers, fits)
     if pc.all(easy).as_py() is not False:
@@ -518,7 +338,9 @@ def _parse_decimals(texts: _Texts, kind: pa.Decimal128Type) -> "pa.ChunkedArray[
         pc.if_else(easy, numbers, None), kind, partial(_parse_decimal, kind=kind)
     )
     difficult = pc.if_else(easy, None, numbers).to_pylist()
-    exact = [None if text is None else _parse_decimal(text, kind) for text in difficult]
+    exact = list[Decimal | None]()
+    for text in difficult:
+        exact.append(None if text is None else _parse_decimal(text, kind))
     return pc.coalesce(converted, pa.chunked_array([pa.array(exact, kind)]))
 
 

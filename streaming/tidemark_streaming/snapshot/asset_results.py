@@ -117,7 +117,8 @@ class AssetResults:
             return None
         bound = self._latest_read_end(watermark)
         released = 0 if bound is None else sum(end <= bound for end in self._released_ends)
-        commit, run = self.newest_commit.commit_number, self.newest_commit.run
+        commit = self.newest_commit.commit_number
+        run = self.newest_commit.run
         if changes:
             # The commit before the first of these changes, which is the newest one read so far.
             commit = changes[0].commit_number - 1

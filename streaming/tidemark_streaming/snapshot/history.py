@@ -154,7 +154,9 @@ class Timeline:
     def _reset_totals(self, history: Hashable) -> None:
         self._history = history
         self._seen: Set[str] = frozenset[str]()
-        self.arrived_at, self.event, self.rows = array("q"), array("q"), array("q")
+        self.arrived_at = array("q")
+        self.event = array("q")
+        self.rows = array("q")
         self.events = 0
         self.bytes = 0
         self.reprocessed = set[Place]()
@@ -339,7 +341,8 @@ class Runs:
             self.counted[mode, verdict] += row[verdict]
         is_whole = mode == "incremental" or row["window_from"] is None
         if is_whole:
-            self.as_of, self.watermark = through, row["watermark"]
+            self.as_of = through
+            self.watermark = row["watermark"]
         is_read = through < arrivals.count
         after = row["from_arrival"]
         latency = None

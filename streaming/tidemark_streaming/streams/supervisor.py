@@ -30,7 +30,8 @@ from tidemark_streaming.streams import continuous, desired_streams, queries
 from tidemark_streaming.streams.queries import Query
 
 SECOND = 1_000_000
-FIRST_WAIT, LONGEST_WAIT = 30 * SECOND, 1800 * SECOND
+FIRST_WAIT = 30 * SECOND
+LONGEST_WAIT = 1800 * SECOND
 STEADY = 600 * SECOND
 """The time after which a running stream's earlier failures are forgotten."""
 

@@ -18,13 +18,13 @@ from tidemark_streaming.extras.lane.json_members import is_string, string_value
 from tidemark_streaming.payloads.column_types import arrow_type
 from tidemark_streaming.payloads.text_values import (
     DAY,
-    SHORTS,
     WITH_OFFSET,
     WITHOUT_OFFSET,
     ZERO,
     Pattern,
     TimeFormats,
 )
+from tidemark_streaming.payloads.time_patterns import SHORTS
 
 _NO_NUMBER = r'^(?i)"(?:nan|[+-]?inf(?:inity)?)"$'
 _MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
