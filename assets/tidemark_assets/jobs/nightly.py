@@ -149,7 +149,7 @@ def _verify_and_recompute(
     facts = run.backfill(warehouse, transform, start, end, late_events="include", reported=True)
     begins = {day.key: day.start for day in days}
     by_partition = run_metadata.partition_metadata(
-        warehouse, base_transform(transform), facts, begins, end
+        warehouse, base_transform(transform), facts, begins, end, names
     )
     tags = provenance_tags(
         step.context, names, transform, compute_fingerprint(transform), facts.run

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -26,6 +27,7 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.ledger import RunFacts, step_spans
 from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
+from tidemark_assets.base.names import Names
 from tidemark_assets.metadata import describe, pictures
 from tidemark_assets.metadata.describe import Metadata
 from tidemark_assets.metadata.side_tables import row_count, transform_side_tables
@@ -46,11 +48,10 @@ RUN = "run"
 def ingest_metadata(warehouse: Warehouse, source: Source, arrivals: Sequence[Arrival]) -> Metadata:
     """Return the results of an ingest; without arrivals, the current state of the log."""
     timeline = Log(warehouse, source).read_timeline()
-    meanings = {source.event_time: "Event time", **describe.MEANINGS}
     return {
         **arrivals_metadata(arrivals, timeline),
         **count_rows(source, timeline),
-        **table_metadata(warehouse, source.log_table, meanings),
+        **log_table_metadata(warehouse, source),
         **(pictures.draw_arrivals(warehouse, source, timeline) if arrivals else {}),
     }
 
@@ -68,6 +69,7 @@ def arrivals_metadata(arrivals: Sequence[Arrival], timeline: Sequence[Arrival]) 
     return {
         "arrivals": len(arrivals),
         "rows": sum(a.rows for a in arrivals),
+        "bytes read": sum(a.bytes for a in arrivals),
         "dead letters": sum(a.dead_letters for a in arrivals),
         "arrival range": _range(arrivals[0].arrival, arrivals[-1].arrival) if arrivals else "none",
         "watermark now": as_timestamp(timeline[-1].after if timeline else None),
@@ -94,6 +96,7 @@ def partition_metadata(
     facts: RunFacts,
     begins: Mapping[str, int],
     end: int,
+    names: Names,
 ) -> dict[str, Metadata]:
     """Return the metadata of each partition: its own counts, then the results of the run.
 
@@ -115,7 +118,7 @@ def partition_metadata(
     }
     if transform.all_expectations:
         run |= {"run quarantined": facts.quarantined, "run warned": facts.warned}
-    by_partition = _by_partition(warehouse, transform, run, begins, end)
+    by_partition = _by_partition(warehouse, transform, run, begins, end, names)
     # The picture covers all partitions. It is added once, to the partition that the page shows.
     by_partition[list(begins)[-1]] |= pictures.draw_windows(
         warehouse, transform, min(begins.values()), end
@@ -129,6 +132,7 @@ def rollup_metadata(
     facts: RunFacts | None,
     begins: Mapping[str, int],
     end: int,
+    names: Names,
 ) -> dict[str, Metadata]:
     """Return the metadata of each partition after a roll-up's run, like `partition_metadata`.
 
@@ -138,7 +142,7 @@ def rollup_metadata(
     if facts is not None:
         run = {RUN: facts.run, "run windows": facts.windows, **run_durations(asdict(facts))}
         run["watermark now"] = as_timestamp(facts.watermark)
-    return _by_partition(warehouse, transform, run, begins, end)
+    return _by_partition(warehouse, transform, run, begins, end, names)
 
 
 def run_durations(run: Mapping[str, Any]) -> Metadata:
@@ -158,6 +162,7 @@ def _by_partition(
     run: Metadata,
     begins: Mapping[str, int],
     end: int,
+    names: Names,
 ) -> dict[str, Metadata]:
     """Return the row counts of each partition, in the published table and in its side tables, and
     the metadata that all partitions share."""
@@ -171,9 +176,7 @@ def _by_partition(
     }
     for side in transform_side_tables(transform):
         measures[side.name] = {row_count(side.name): F.count("*")}
-    common = run | table_metadata(
-        warehouse, transform.published_table, describe.meanings(transform)
-    )
+    common = run | windows_metadata(warehouse, transform, names)
     by_partition: dict[str, Metadata] = {key: {} for key in begins}
     for counts in _measure(warehouse, measures, begins, end):
         for key, partition_counts in counts.items():
@@ -233,17 +236,40 @@ def _in_partitions(
     return {key: dict(counts) for key, counts in by_partition.items()}
 
 
-def table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
+def _table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
     """Return the location and the columns of a table, without the engine."""
     metadata: Metadata = {
         "dagster/table_name": f"{warehouse.database}.{table}",
-        "path": dg.MetadataValue.path(warehouse.path_of(table)),
+        "dagster/uri": _as_uri(warehouse.path_of(table)),
     }
     if warehouse.has_table(table):
         fields = spark_schema(delta_schema(warehouse.read_schema(table))).fields
         columns = {f.name: f.dataType.simpleString() for f in fields}
         metadata["dagster/column_schema"] = describe.schema(columns, meanings)
     return metadata
+
+
+def log_table_metadata(warehouse: Warehouse, source: Source) -> Metadata:
+    """Return the location and the columns of a source's log, without the engine."""
+    meanings = {source.event_time: "Event time", **describe.MEANINGS}
+    return _table_metadata(warehouse, source.log_table, meanings)
+
+
+def windows_metadata(warehouse: Warehouse, transform: Definition, names: Names) -> Metadata:
+    """Return the location, the columns and the column lineage of windows, without the engine.
+
+    Catalogs read them from materializations, and not from definitions.
+    """
+    metadata = _table_metadata(warehouse, transform.published_table, describe.meanings(transform))
+    metadata["dagster/column_lineage"] = describe.lineage(transform, names)
+    return metadata
+
+
+def _as_uri(path: str) -> str:
+    """Return the URI of a table's folder, which is local or in a bucket."""
+    if "://" in path:
+        return path
+    return Path(path).resolve().as_uri()
 
 
 def as_timestamp(micros: int | None) -> dg.TextMetadataValue | dg.TimestampMetadataValue:

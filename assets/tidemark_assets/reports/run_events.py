@@ -19,14 +19,14 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_assets.base.names import Names
 from tidemark_assets.base.resources import TidemarkResource
 from tidemark_assets.checks import checks
-from tidemark_assets.metadata.describe import meanings
+from tidemark_assets.metadata.describe import Metadata
 from tidemark_assets.metadata.provenance import Context, provenance_tags
 from tidemark_assets.metadata.run_metadata import (
     ROWS,
     RUN,
     as_timestamp,
     run_durations,
-    table_metadata,
+    windows_metadata,
 )
 from tidemark_assets.reports.partition_changes import (
     ChangedPartition,
@@ -76,9 +76,9 @@ def reports(
         **run_durations(run),
     }
     tags = provenance_tags(context, names, transform, definition, run["run"], together)
-    table_facts = (
-        table_metadata(warehouse, transform.published_table, meanings(transform)) if touched else {}
-    )
+    table_facts: Metadata = {}
+    if touched:
+        table_facts = windows_metadata(warehouse, transform, names)
     for partition in touched:
         partition_facts = {
             ROWS: partition.rows,

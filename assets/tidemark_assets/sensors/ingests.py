@@ -36,6 +36,7 @@ def ingests_reporter(source: Source, names: Names = PLAIN) -> SensorPart:
             "made by": "an ingest outside Dagster",
             **run_metadata.arrivals_metadata(new, timeline),
             **run_metadata.count_rows(source, timeline),
+            **run_metadata.log_table_metadata(tick.tidemark.tables, source),
         }
         materialization = dg.AssetMaterialization(
             log, metadata=metadata, tags=version_tags(version)

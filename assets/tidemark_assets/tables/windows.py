@@ -118,7 +118,7 @@ def _transform_asset(
             recomputed = spans(partitions, start, end - 1)
             begins = {span.key: span.start for span in recomputed}
             by_partition = run_metadata.partition_metadata(
-                warehouse, transform, facts, begins, recomputed[-1].end
+                warehouse, transform, facts, begins, recomputed[-1].end, keys
             )
             # The history is added once, to the newest partition, like the picture of the windows.
             snapshot = tidemark.snapshot()
@@ -248,7 +248,7 @@ def _rollup_asset(
         with failing_with_message():
             facts = run.incremental(tidemark.warehouse, transform, reported=True)
             by_partition = run_metadata.rollup_metadata(
-                tidemark.warehouse, transform, facts, begins, end
+                tidemark.warehouse, transform, facts, begins, end, keys
             )
         if facts is not None:
             within = context.op_execution_context

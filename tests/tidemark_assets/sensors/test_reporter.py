@@ -3,6 +3,7 @@
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from unittest.mock import patch
 
 import dagster as dg
@@ -105,6 +106,25 @@ def test_a_partition_is_reported_when_it_closes_and_changes(
     ticks.skipped()
     ticks.skipped()
     assert materialized(instance) == ["2013-01-01", "2013-01-01"]
+
+
+def test_a_reported_partition_has_what_catalogs_read(
+    instance: dg.DagsterInstance, settings: Settings
+) -> None:
+    """They read the address and the lineage of columns from materializations alone."""
+    run(settings, 0, DAY[1], DAY[0])
+    assert reports(instance, settings).skipped() == "hourly: 1 partitions reported"
+    event = instance.get_latest_materialization_event(dg.AssetKey("hourly"))
+    assert event is not None
+    assert event.asset_materialization is not None
+    metadata = event.asset_materialization.metadata
+    table = Path(settings.warehouse) / settings.database / "hourly"
+    assert metadata["dagster/uri"].value == table.resolve().as_uri()
+    lineage = metadata["dagster/column_lineage"].value
+    assert isinstance(lineage, dg.TableColumnLineage)
+    log = dg.AssetKey("readings_log")
+    assert lineage.deps_by_column["sensor"] == [dg.TableColumnDep(log, "sensor")]
+    assert metadata["dagster/partition_row_count"].value == 1
 
 
 def test_many_runs_between_two_ticks_are_one_report_per_partition(
