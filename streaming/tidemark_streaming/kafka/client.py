@@ -57,7 +57,7 @@ def client_properties(servers: str, client: Properties) -> dict[str, Any]:
     """Return the properties of a client, with the values of its secrets. The log output of the
     client is off, because its errors are raised.
     """
-    defaults: dict[str, Any] = {
+    properties: dict[str, Any] = {
         "bootstrap.servers": servers,
         "log_level": 0,
         "error_cb": lambda _: None,
@@ -67,7 +67,11 @@ def client_properties(servers: str, client: Properties) -> dict[str, Any]:
     for name, value in client.items():
         if name.endswith(".location") and isinstance(value, str):
             _check_file(name, Path(value))
-    return defaults | {k: v.reveal() if isinstance(v, Secret) else v for k, v in client.items()}
+        if isinstance(value, Secret):
+            properties[name] = value.reveal()
+        else:
+            properties[name] = value
+    return properties
 
 
 class Brokers:

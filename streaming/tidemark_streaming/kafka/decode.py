@@ -71,8 +71,11 @@ def check_columns(source: Source, connector: str) -> None:
         connector: the connector, for the error message.
     """
     for name, kind in source.record_columns.items():
-        allowed = [RECORD[name]] if name in RECORD else []
-        allowed += ["STRING"] if name == "kafka_key" else []
+        allowed = list[str]()
+        if name in RECORD:
+            allowed.append(RECORD[name])
+        if name == "kafka_key":
+            allowed.append("STRING")
         if allowed and _normalize_type(kind) not in map(_normalize_type, allowed):
             raise DefinitionError(
                 f"{connector} reads the column '{name}' as {' or '.join(allowed)}, but it is "
@@ -121,10 +124,12 @@ def decode_records(
                 reasons.setdefault(row, misfit_reason(name, source.record_columns[name]))
     record_id = _join_columns(records, "topic", "partition", "offset")
     header = _header_values(records, correlation)
-    rows: dict[str, Any] = {
-        name: columns[name] if name in columns else pa.nulls(len(records), arrow_type(kind))
-        for name, kind in source.record_columns.items()
-    }
+    rows = dict[str, Any]()
+    for name, kind in source.record_columns.items():
+        if name in columns:
+            rows[name] = columns[name]
+        else:
+            rows[name] = pa.nulls(len(records), arrow_type(kind))
     if reasons:
         rows = {name: null_rows(column, reasons) for name, column in rows.items()}
     rows |= {CHUNK: records["chunk"], "position": records["position"]}

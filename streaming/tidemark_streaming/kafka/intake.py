@@ -164,15 +164,18 @@ def _protected_headers(
         return None
     usual = ways.get("kafka_headers", _unchanged_value)
     protect_correlation = ways.get(CORRELATION, usual)
-    pairs = [(h["key"], h["value"]) for h in headers]
-    return [
-        {
-            "key": k,
-            "value": None if v is None else (protect_correlation if k == correlation else usual)(v),
-        }
-        for k, v in pairs
-        if keeps_all or k == correlation
-    ]
+    protected = list[dict[str, Any]]()
+    for header in headers:
+        name = header["key"]
+        value = header["value"]
+        is_correlation = name == correlation
+        if not keeps_all and not is_correlation:
+            continue
+        if value is not None:
+            protect = protect_correlation if is_correlation else usual
+            value = protect(value)
+        protected.append({"key": name, "value": value})
+    return protected
 
 
 def _unchanged_value(value: bytes) -> bytes:

@@ -69,6 +69,12 @@ def read_streams(
 
 
 def state_of(command: Command, *, engine: bool) -> StreamState:
-    waits = WAITING if engine else ENGINE_DOWN
-    state = (RUNNING if engine and not command.error else waits) if command.runs else ENDED
+    if not command.runs:
+        state = ENDED
+    elif not engine:
+        state = ENGINE_DOWN
+    elif command.error:
+        state = WAITING
+    else:
+        state = RUNNING
     return StreamState(state, error=command.error, restarts=command.restarts, kept_by=command.kind)

@@ -105,13 +105,17 @@ def poll_streams(
         polled_at: the time, in microseconds.
         starting: true if the orchestrator currently executes a run that starts streams.
     """
-    desired = {a: w for a, w in desired_streams.read_all(settings).items() if a in set(assets)}
-    if not desired:
+    supervised = set(assets)
+    before = dict[str, Stream]()
+    for asset, request in desired_streams.read_all(settings).items():
+        if asset not in supervised:
+            continue
+        stream = previous.get(asset)
+        if stream is None or stream.since != request.since:
+            stream = Stream(request.since)
+        before[asset] = stream
+    if not before:
         return {}
-    before = {
-        a: previous[a] if a in previous and previous[a].since == w.since else Stream(w.since)
-        for a, w in desired.items()
-    }
     running = dict[str, Query]()
     outage = None
     try:
@@ -130,13 +134,13 @@ def poll_streams(
     except EngineError as error:
         # The running streams are known; for the others, the engine does not report why they ended.
         endings = _lost_endings(before, error)
-    streams = {
-        asset: _next_status(
-            stream, running.get(asset), endings.get(asset), polled_at, starting=starting
-        )
-        for asset, stream in before.items()
-    }
-    return {asset: _wait_one_poll(stream, previous.get(asset)) for asset, stream in streams.items()}
+    streams = dict[str, Stream]()
+    for asset, stream in before.items():
+        query = running.get(asset)
+        ending = endings.get(asset)
+        status = _next_status(stream, query, ending, polled_at, starting=starting)
+        streams[asset] = _wait_one_poll(status, previous.get(asset))
+    return streams
 
 
 def _with_running(
@@ -195,9 +199,10 @@ def _next_status(
         stream = replace(stream, changed=time_micros - stream.wait_micros)
     if query is not None:
         steady = stream.state == RUNNING and time_micros - stream.changed >= STEADY
-        stream = replace(stream, failures=0, error=None, renewed=False) if steady else stream
-        has_restarted = stream.query_run not in (None, query.run)
-        stream = replace(stream, restarts=stream.restarts + 1) if has_restarted else stream
+        if steady:
+            stream = replace(stream, failures=0, error=None, renewed=False)
+        if stream.query_run not in (None, query.run):
+            stream = replace(stream, restarts=stream.restarts + 1)
         stream = replace(stream, query=query.id, query_run=query.run, away=False)
         return _with_state(stream, RUNNING, time_micros)
     if stream.state == STARTING and starting:
@@ -206,18 +211,15 @@ def _next_status(
         renewed = replace(stream, failures=0, error=ending.message, renewed=True)
         return _with_state(renewed, WAITING if starting else STARTING, time_micros)
     if stream.state in (RUNNING, STARTING):
-        elsewhere = "Another process stopped it."
-        unstarted = "The run that should start it failed."
-        reason = Ending(elsewhere if stream.state == RUNNING else unstarted)
-        why = ending or reason
+        if ending is None and stream.state == RUNNING:
+            ending = Ending("Another process stopped it.")
+        elif ending is None:
+            ending = Ending("The run that should start it failed.")
         failures = stream.failures + 1
-        failed = replace(stream, failures=failures, error=why.message, away=why.away)
-        return _with_state(failed, GIVEN_UP if failed.failures >= TRIES else WAITING, time_micros)
-    if (
-        stream.state == WAITING
-        and not starting
-        and time_micros - stream.changed >= stream.wait_micros
-    ):
+        failed = replace(stream, failures=failures, error=ending.message, away=ending.away)
+        return _with_state(failed, GIVEN_UP if failures >= TRIES else WAITING, time_micros)
+    has_waited = time_micros - stream.changed >= stream.wait_micros
+    if stream.state == WAITING and has_waited and not starting:
         return _with_state(stream, STARTING, time_micros)
     return stream
 
