@@ -24,6 +24,7 @@ from tidemark_streaming.base.extra import find_extras
 from tidemark_streaming.findings.polls import SinkOverview
 from tidemark_streaming.monitor.overview import AssetOverview, Overview, SourceOverview
 from tidemark_streaming.snapshot.history import Histogram
+from tidemark_streaming.streams.stream_states import StreamState
 from tidemark_streaming.streams.supervisor import RUNNING
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -178,6 +179,22 @@ def _sample_sinks(
     return sample_sinks
 
 
+def _sample_streams(
+    value: Callable[[StreamState], float | None],
+) -> Callable[[Overview], Iterable[_Sample]]:
+    def sample_streams(overview: Overview) -> Iterator[_Sample]:
+        for name, stream in overview.services.streams.items():
+            yield (name,), value(stream)
+
+    return sample_streams
+
+
+def _ingests_up(overview: Overview) -> Iterator[_Sample]:
+    for name, ingest in overview.services.ingests.items():
+        if ingest.is_up is not None:
+            yield (name,), int(ingest.is_up)
+
+
 def _to_seconds(instant: int | None) -> float | None:
     if instant is None or instant >= INFINITY:
         return None
@@ -266,9 +283,7 @@ METRICS: tuple[MetricDefinition, ...] = (
         ("source",),
         "1 while an ingest of the source runs; 0 if `tidemark ingest --follow` exited without "
         "being stopped; absent otherwise.",
-        lambda s: (
-            ((n,), None if i.is_up is None else int(i.is_up)) for n, i in s.services.ingests.items()
-        ),
+        _ingests_up,
     ),
     MetricDefinition(
         "tidemark_sink_up",
@@ -395,20 +410,20 @@ METRICS: tuple[MetricDefinition, ...] = (
         "1 if a stream that should run does, else 0. A detached stream runs if the supervisor "
         "saw it in the last two minutes; any other stream, and an asset of `ingest --follow "
         "--run`, while its command runs.",
-        lambda s: (((n,), int(w.is_running)) for n, w in s.services.streams.items()),
+        _sample_streams(lambda stream: int(stream.is_running)),
     ),
     MetricDefinition(
         "tidemark_stream_consecutive_failures",
         ("asset",),
         "Consecutive failures: how often the stream has ended or could not be started.",
-        lambda s: (((n,), w.failures) for n, w in s.services.streams.items()),
+        _sample_streams(lambda stream: stream.failures),
     ),
     MetricDefinition(
         "tidemark_stream_restarts_total",
         ("asset",),
         "Restarts since the stream was requested, including those without a failure: its "
         "worker or engine was killed, or its definition has changed.",
-        lambda s: (((n,), w.restarts) for n, w in s.services.streams.items()),
+        _sample_streams(lambda stream: stream.restarts),
     ),
     MetricDefinition(
         "tidemark_process_up",
