@@ -205,13 +205,13 @@ def _select_letters(source: str, letters: list[str] | None, reason: str | None) 
     found_places = letter_keys(candidates)
     indexes = list[int]()
     for letter in letters:
-        place = _parse_place(letter)
-        if place not in found_places:
+        letter_key = _parse_place(letter)
+        if letter_key not in found_places:
             raise DataError(
                 f"'{source}' has no dead letter {letter}: see `tidemark dead-letters list "
                 f"{source}`."
             )
-        indexes.append(found_places.index(place))
+        indexes.append(found_places.index(letter_key))
     # A dead letter that the user names twice is one.
     return candidates.take(list(dict.fromkeys(indexes)))
 

@@ -47,7 +47,7 @@ app = typer.Typer(
 
 @app.command("list")
 @with_json
-def list_quarantined(
+def list_quarantine(
     asset: Asset,
     begin: From = None,
     end: To = None,
@@ -91,7 +91,7 @@ def _print_list(transform: "Definition", rows: list[dict[str, Any]], limit: int)
 
 @app.command("show")
 @with_json
-def show_quarantined(asset: Asset, begin: From = None, end: To = None, key: Keys = None) -> Output:
+def show_quarantine(asset: Asset, begin: From = None, end: To = None, key: Keys = None) -> Output:
     """Show quarantined windows with their values and the result of each expectation.
 
     Example: `tidemark quarantine show departures_hourly --key origin=JFK`

@@ -158,11 +158,11 @@ def _to_plain(
     for fate in fates:
         places = list[dict[str, Any]]()
         for n, membership in enumerate(fate.places):
-            place = asdict(membership)
-            place["start"] = format_instant(membership.start)
-            place["end"] = format_instant(membership.end)
-            place["marts"] = [asdict(rows) for rows in marts.get((fate.asset, n), [])]
-            places.append(place)
+            window = asdict(membership)
+            window["start"] = format_instant(membership.start)
+            window["end"] = format_instant(membership.end)
+            window["marts"] = [asdict(rows) for rows in marts.get((fate.asset, n), [])]
+            places.append(window)
         assets.append(
             {
                 "asset": fate.asset,
