@@ -66,7 +66,7 @@ def test_a_file_with_windows_has_assets_checks_and_lineage(own_file: ModuleType)
     assert {"window_start", "city", "orders", "revenue"} <= {column.name for column in columns}
     assert {key.name for key in hourly.check_keys} == {
         "matches_log",
-        "between_revenue_least_0",
+        "between_revenue_min_value_0",
         "values_fit",
     }
 
@@ -224,14 +224,14 @@ def test_a_file_with_windows_runs(
     run(own_file.defs, "orders_log")
     run(own_file.defs, "orders_hourly", "best_city", day=DAY)
     done, evaluations = seen[-1]
-    assert {"matches_log", "between_revenue_least_0"} <= evaluations.keys()
+    assert {"matches_log", "between_revenue_min_value_0"} <= evaluations.keys()
     [event] = done.asset_materializations_for_node("best_city")
     assert event.metadata["city"].value == "york"
     warehouse = Warehouse.of_project(settings, spark)
     assert check_parity(warehouse, own_file.orders_hourly.definition).is_equal
     run(dg.Definitions(assets=prefixed), "eu/orders_hourly", "eu/best_city", day=DAY)
     done, evaluations = seen[-1]
-    assert {"matches_log", "between_revenue_least_0"} <= evaluations.keys()
+    assert {"matches_log", "between_revenue_min_value_0"} <= evaluations.keys()
     [event] = done.asset_materializations_for_node("best_city")
     assert event.metadata["city"].value == "york"
     assert instance.get_latest_materialization_event(dg.AssetKey(["eu", "orders_hourly"]))

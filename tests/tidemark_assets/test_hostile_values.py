@@ -25,7 +25,7 @@ import dagster as dg
 @dg.asset
 def gated(): ...
 
-@dg.asset_check(asset=gated, name="between_most_most_5")
+@dg.asset_check(asset=gated, name="between_most_max_value_5")
 def check(): ...
 
 defs = dg.Definitions(assets=[gated], asset_checks=[check])
@@ -86,7 +86,7 @@ def report(settings: Settings) -> None:
 def test_hostile_values_are_shown_as_text_on_the_check_page(page: Page) -> None:
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto("/assets/gated?view=checks&checkDetail=between_most_most_5")
+    page.goto("/assets/gated?view=checks&checkDetail=between_most_max_value_5")
     page.get_by_text("4 failed, the first at").first.wait_for()
     page.get_by_text(HOSTILE[3]).first.wait_for()
     cells = page.locator("td").all_inner_texts()

@@ -134,14 +134,14 @@ def format_instant(micros: int | None) -> str | None:
 
 
 def is_wait_over(wait: float, begun: float, current_time: float) -> bool:
-    """Return whether `wait` seconds have passed since the time `since`, by the wall clock.
+    """Return whether `wait` seconds have passed since the time `begun`, by the wall clock.
 
-    Also return True if `since` is later than `now`: the clock was set back, so it is unknown how
+    Also return True if `begun` is in the future: the clock was set back, so it is unknown how
     much time has passed.
 
     Args:
-        since: the start of the wait, in seconds since 1970.
-        now: the current time, in seconds since 1970.
+        begun: the start of the wait, in seconds since 1970.
+        current_time: the current time, in seconds since 1970.
     """
     return not 0 <= current_time - begun < wait
 

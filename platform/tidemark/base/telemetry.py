@@ -37,9 +37,9 @@ class TracedArrival:
     """An arrival, identified by the values from which the ids of its trace are derived.
 
     Args:
-        place: the database that contains the arrival.
+        database: the database that contains the arrival.
         number: the number of the arrival in its source.
-        at: the processing time of the arrival, in microseconds.
+        arrived_at: the processing time of the arrival, in microseconds.
     """
 
     database: str

@@ -54,7 +54,7 @@ class SweepResult:
 
     Args:
         removed: the number of removed subfolders.
-        left: the names of the remaining subfolders: a living process claims them, or they can't be
+        remaining: the names of the remaining subfolders: a living process claims them, or they can't be
             removed. In an object store, all subfolders remain, because claims do not exist there.
     """
 

@@ -58,7 +58,7 @@ class Entry:
     """The record of a running command.
 
     Args:
-        held: the command's hold on its record. None if another process with a command of the same
+        hold: the command's hold on its record. None if another process with a command of the same
             kind and name has the record, or if it can't be written: nothing is recorded then.
     """
 

@@ -41,7 +41,7 @@ class Answers(Generic[_T]):
     seconds ago.
 
     Args:
-        every: the seconds after which a question is asked again; `EVERY` by default.
+        interval_seconds: the seconds after which a question is asked again; `EVERY` by default.
     """
 
     def __init__(self, interval_seconds: float | None = None) -> None:
@@ -57,7 +57,7 @@ class Answers(Generic[_T]):
 
         Args:
             name: identifies the question.
-            patience: seconds to wait for the first answer.
+            wait_seconds: seconds to wait for the first answer.
         """
         self._take_answer(name)
         every = EVERY if self._every is None else self._every
@@ -187,7 +187,7 @@ class Sinks:
 
     Args:
         assets: all assets; only assets with a sink are polled.
-        patience: seconds to wait for the first answer of the brokers; they must also answer each
+        wait_seconds: seconds to wait for the first answer of the brokers; they must also answer each
             request within this time. If it is zero, sinks without an answer yet are left out.
     """
 

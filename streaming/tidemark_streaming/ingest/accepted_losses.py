@@ -17,7 +17,7 @@ class Acceptance:
     """Decides which losses a connector may skip.
 
     Args:
-        given: true if the user accepts losses. This covers only the losses that the connector's
+        is_accepted: true if the user accepts losses. This covers only the losses that the connector's
             first poll finds; losses that later polls find are refused.
     """
 

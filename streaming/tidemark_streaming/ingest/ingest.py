@@ -69,7 +69,7 @@ class Ingested:
 
     Args:
         arrivals: the arrivals of the commit.
-        done: the number of pending arrivals that have been committed so far.
+        committed: the number of pending arrivals that have been committed so far.
         pending: the number of arrivals that were pending at first.
         rows: the rows of the commit, as in the event log; None if they are not in memory.
     """
@@ -288,7 +288,7 @@ def ingest_each(
         timeline = RecordedArrivals(log)
         for connector, number, total in connectors:
             for commit in _commit_pending(timeline, connector, batch):
-                yield replace(commit, done=number, pending=total)
+                yield replace(commit, committed=number, pending=total)
 
 
 def in_warehouse(connector: Connector, location: str, database: str) -> Connector:

@@ -65,7 +65,7 @@ class Registry:
     """Schemas by ID, cached once they are found.
 
     Args:
-        place: a folder with a file `<id>.avsc` for each schema, or the address of a registry, http
+        location: a folder with a file `<id>.avsc` for each schema, or the address of a registry, http
             or https; default: the setting `schema_registry`.
     """
 

@@ -29,7 +29,7 @@ class TimeRules:
         zone: the zone of times without a time zone; without it, they are refused.
         finer: `truncate` to drop the digits of times beyond microseconds; without it, such times
             are refused unless the digits are zeros.
-        what: the format that has the rules, for error messages.
+        owner: the format that has the rules, for error messages.
 
     Raises:
         DefinitionError: a value is not valid.

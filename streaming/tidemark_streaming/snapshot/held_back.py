@@ -31,8 +31,8 @@ class HeldBack:
     Args:
         watermark: the watermark of the derived source; None if it has none yet.
         newest_event: the newest event of the base; None if it has no event yet.
-        other: another base, whose rows wait.
-        other_newest: the newest event of that base.
+        waiting_base: another base, whose rows wait.
+        waiting_newest: the newest event of that base.
     """
 
     base: str

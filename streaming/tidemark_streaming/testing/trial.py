@@ -147,7 +147,7 @@ class Trial:
 
         Args:
             seed: the seed of the random divisions; the same seed gives the same divisions.
-            others: the number of random divisions; fewer if there are not that many.
+            cuts: the number of random divisions; fewer if there are not that many.
 
         Raises:
             AssertionError: the result of a division differs; the message has the division, the

@@ -33,7 +33,7 @@ from tidemark_assets.sensors.partitions import partitions_reporter
 from tidemark_streaming.monitor.overview import Monitor
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
-BETWEEN, NOT_NULL, COMPLETE = "between_most_most_5", "not_null_sensor", "matches_log"
+BETWEEN, NOT_NULL, COMPLETE = "between_most_max_value_5", "not_null_sensor", "matches_log"
 FITS, SEEN = "values_fit", "too large: total"
 
 

@@ -110,8 +110,8 @@ def override_settings(spark: SparkSession, restored: Settings, values: Settings)
     lost. If the engine is lost, it has no settings any more, so nothing is set again.
 
     Args:
-        old: the values to set at the end, for the same names as `new`.
-        new: the values within the context.
+        restored: the values to set at the end, for the same names as `values`.
+        values: the values within the context.
     """
     _apply_settings(spark, values)
     try:

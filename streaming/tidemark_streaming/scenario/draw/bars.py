@@ -131,7 +131,7 @@ def _pane_labels(
 
     Args:
         rows: the rows of the panes.
-        when: the numbers of the arrivals at which the window fired, by timing.
+        arrivals_by_timing: the numbers of the arrivals at which the window fired, by timing.
         published: the text of the window's values; None for a session that was merged into another.
     """
     values: dict[int, list[str]] = {}

@@ -165,7 +165,7 @@ def load_scenario(path: Path, find_asset: Callable[[Node], object] = import_asse
     """Parse the scenario in a file.
 
     Args:
-        find: returns the object that the file's `asset` names.
+        find_asset: returns the object that the file's `asset` names.
     """
     root = read_yaml(path)
     keys = [key.raw.value for key, _ in root.read_entries("a scenario")]
