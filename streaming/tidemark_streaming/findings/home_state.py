@@ -114,8 +114,8 @@ class HomeReader:
         available: the definitions to read; by default, those of the settings' domains that can be
             loaded.
         rest: see `Tables`.
-        wait_seconds: seconds within which brokers must answer; the first call of `read` then waits for
-            them, and for the check whether the tables belong together. If it is zero, the results
+        wait_seconds: seconds within which brokers must answer; the first call of `read` then waits
+            for them, and for the check whether the tables belong together. If it is zero, the results
             of these polls are missing until they are there.
     """
 

@@ -187,8 +187,8 @@ class Sinks:
 
     Args:
         assets: all assets; only assets with a sink are polled.
-        wait_seconds: seconds to wait for the first answer of the brokers; they must also answer each
-            request within this time. If it is zero, sinks without an answer yet are left out.
+        wait_seconds: seconds to wait for the first answer of the brokers; they must also answer
+            each request within this time. If it is zero, sinks without an answer yet are left out.
     """
 
     def __init__(

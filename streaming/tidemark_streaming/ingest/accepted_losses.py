@@ -17,8 +17,8 @@ class Acceptance:
     """Decides which losses a connector may skip.
 
     Args:
-        is_accepted: true if the user accepts losses. This covers only the losses that the connector's
-            first poll finds; losses that later polls find are refused.
+        is_accepted: true if the user accepts losses. This covers only the losses that the
+            connector's first poll finds; losses that later polls find are refused.
     """
 
     def __init__(self, *, is_accepted: bool) -> None:

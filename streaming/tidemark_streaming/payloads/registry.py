@@ -65,8 +65,8 @@ class Registry:
     """Schemas by ID, cached once they are found.
 
     Args:
-        location: a folder with a file `<id>.avsc` for each schema, or the address of a registry, http
-            or https; default: the setting `schema_registry`.
+        location: a folder with a file `<id>.avsc` for each schema, or the address of a registry,
+            http or https; default: the setting `schema_registry`.
     """
 
     def __init__(self, location: str | Path | None = None) -> None:
