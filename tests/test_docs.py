@@ -174,6 +174,17 @@ def test_the_documented_columns_are_masked_as_the_table_says(
         assert re.fullmatch("[0-9a-f]{32}", token)
 
 
+def test_the_documented_source_equals_one_with_a_mapping_of_columns() -> None:
+    (text,) = python_of("docs/sources.md")
+    made: dict[str, Any] = {"tm": tm}
+    exec(text, made)
+    columns = {"at": "TIMESTAMP", "order_id": "STRING", "amount": "DECIMAL(10,2)"}
+    shown = made["orders"].columns
+    assert {name: kind.upper() for name, kind in shown.items()} == columns
+    for duration in ("10min", "interval 10 minutes"):
+        assert tm.BoundedOutOfOrderness(duration) == made["orders"].watermark
+
+
 @pytest.mark.parametrize(
     "document",
     ["docs/roll_ups.md", "docs/triggers.md", "docs/deduplication.md", "docs/data_quality.md"],

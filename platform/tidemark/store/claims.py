@@ -55,7 +55,8 @@ class SweepResult:
     Args:
         removed: the number of removed subfolders.
         remaining: the names of the remaining subfolders: a living process claims them, or they
-            can't be removed. In an object store, all subfolders remain, because claims do not exist there.
+            can't be removed. In an object store, all subfolders remain, because claims do not exist
+            there.
     """
 
     removed: int

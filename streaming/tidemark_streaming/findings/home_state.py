@@ -115,8 +115,8 @@ class HomeReader:
             loaded.
         rest: see `Tables`.
         wait_seconds: seconds within which brokers must answer; the first call of `read` then waits
-            for them, and for the check whether the tables belong together. If it is zero, the results
-            of these polls are missing until they are there.
+            for them, and for the check whether the tables belong together. If it is zero, the
+            results of these polls are missing until they are there.
     """
 
     def __init__(

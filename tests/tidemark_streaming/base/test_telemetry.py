@@ -178,9 +178,8 @@ def test_only_the_newest_of_many_arrivals_are_traced(receiver: Receiver) -> None
     telemetry.flush_spans()
     assert set(receiver.traces()) == {a.trace_ids[0] for a in many[5:]}
     assert len({a.trace_ids[0] for a in many}) == len(many)
-    assert replace(many[0], arrived_at=7).trace_ids != many[0].trace_ids, (
-        "of a log that was made anew"
-    )
+    recreated = replace(many[0], arrived_at=7)
+    assert recreated.trace_ids != many[0].trace_ids, "of a log that was made anew"
 
 
 def test_an_unreachable_receiver_does_not_stop_the_work(

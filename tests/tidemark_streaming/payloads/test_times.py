@@ -52,7 +52,7 @@ def descriptors(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def decoded(payload: Any, values: Sequence[bytes], kind: str = "TIMESTAMP") -> list[int | str]:  # noqa: ANN401
     """Return microseconds since 1970, or the reason of a dead letter, of each record."""
-    events = payload.decode(pa.chunked_array([pa.array(values, pa.binary())]), {"x": kind})
+    events = payload.decode_values(pa.chunked_array([pa.array(values, pa.binary())]), {"x": kind})
     times = events.columns["x"].cast(pa.int64()).to_pylist()
     return [events.reasons.get(row, time) for row, time in enumerate(times)]
 
