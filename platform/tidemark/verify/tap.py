@@ -20,6 +20,7 @@ from tidemark.compute.windowing import classify_scope, count_scope, prepare_scop
 from tidemark.define import classification
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import VERDICT
+from tidemark.define.tables import TableName
 from tidemark.define.transform import WindowedTransform
 from tidemark.engine.queries.planning import Planning
 from tidemark.engine.queries.requests import fetch_dataframe
@@ -45,14 +46,13 @@ class _Step:
         meaning: a description of the rows.
         recompute: a function that recomputes the rows of a commit from the event log; None for a
             step that writes its rows to a table.
-        table: the attribute of a definition that contains the name of this table; empty for
-            other steps.
+        find_table: a function that returns the name of that table; None for other steps.
     """
 
     name: str
     meaning: str
     recompute: _Recompute | None = None
-    table: str = ""
+    find_table: Callable[[Definition], TableName] | None = None
 
 
 @dataclass(frozen=True)
@@ -99,16 +99,20 @@ STEPS = (
         "classified events, aggregated by window, keys and lateness, as the state stores them",
         _recount_partials,
     ),
-    _Step("panes", "firings that the run wrote to the pane table", table="panes_table"),
+    _Step(
+        "panes",
+        "firings that the run wrote to the pane table",
+        find_table=lambda transform: transform.panes_table,
+    ),
     _Step(
         "quarantined",
         "windows that failed an expectation, as stored in the quarantine",
-        table="quarantine_table",
+        find_table=lambda transform: transform.quarantine_table,
     ),
     _Step(
         "published",
         "windows that the run wrote to the published table and no later run has rewritten",
-        table="table",
+        find_table=lambda transform: transform.published_table,
     ),
 )
 
@@ -154,7 +158,8 @@ def tap_step(
     """
     asset = Asset(warehouse, transform)
     if step.recompute is None:
-        rows = _read_written(warehouse, getattr(transform, step.table), commit_number)
+        assert step.find_table is not None
+        rows = _read_written(warehouse, step.find_table(transform), commit_number)
         return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
     commits = asset.state.read_commits_after(commit_number - 1)[:1]
     if not commits or commits[0].commit_number != commit_number:
