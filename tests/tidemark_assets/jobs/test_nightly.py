@@ -85,7 +85,7 @@ def test_a_nightly_run_reports_expectations(
     result = night(here, instance, transform=judged)
     assert result.success
     told = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
-    assert told == {"parity": True, "between_n_most_0": False, "values_fit": True}
+    assert told == {"parity": True, "between_n_max_value_0": False, "values_fit": True}
 
 
 def test_a_nightly_run_without_a_closed_day_changes_nothing(
