@@ -250,7 +250,7 @@ def test_derived_sources_have_no_row_of_an_erased_event(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", mostly_nightly([("open",), ("append",)]))
+@pytest.mark.parametrize("moment", mostly_nightly([("open_for_writing",), ("append_arrivals",)]))
 def test_an_ingest_that_has_read_erased_events_appends_none_of_their_rows(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -259,7 +259,7 @@ def test_an_ingest_that_has_read_erased_events_appends_none_of_their_rows(
     Nothing but the tables excludes the two, as if the lease of the ingest had ended.
     """
     shop = Shop.of(draw(random.Random(3)), "full", "2 seconds")
-    if moment == "append":
+    if moment == "append_arrivals":
         begun = replace(shop, given=[one[:2] for one in shop.given])
         begun.ingest_bases(warehouse)
         list(ingest(warehouse, connect(warehouse, shop.paid), batch=None))
