@@ -152,7 +152,10 @@ class _Sensor(dg.SensorDefinition):
     ) -> dg.SensorDefinition:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", dg.BetaWarning)
-            return super().with_attributes(jobs=jobs, metadata=metadata)
+            copied = super().with_attributes(jobs=jobs, metadata=metadata)
+        # Dagster may copy the copy, too, and creates it with its own class.
+        copied.__class__ = _Sensor
+        return copied
 
 
 def _status(runs_by_default: bool) -> dg.DefaultSensorStatus:
