@@ -32,7 +32,9 @@ _STANDALONE = StandaloneNames()
 
 
 class TidemarkAsset(dg.AssetsDefinition):
-    """An asset that `dagster_asset` returns, for the assets of `dg.Definitions`.
+    """A Dagster asset with its Tidemark definition. `dagster_asset` creates it.
+
+    Pass it to `dg.Definitions(assets=[...])`, as any asset of Dagster.
 
     Args:
         definition: the definition of Tidemark, as `dagster_asset` got it. Copies that Dagster makes

@@ -28,7 +28,7 @@ _Action = Callable[[Warehouse, Definition, Choice], list[int]]
 
 
 _Asset = tuple[Definition, dg.TimeWindowPartitionsDefinition]
-"""A transform with expectations, and its partitions."""
+"""A definition with expectations, and the partitions of its Dagster asset."""
 
 
 class Decision(dg.Config):
@@ -47,9 +47,12 @@ class Decision(dg.Config):
 
 
 def quarantine_operations(assets: Iterable[_Asset], names: Names) -> list[Operation[Any]]:
-    """Return the operations `release` and `discard`.
+    """Return the operations `release` and `discard` of a domain's job of operations.
 
-    Return an empty list if no transform has expectations.
+    Args:
+        assets: the definitions that have expectations, each with its partitions. If there are none,
+            the result is empty.
+        names: the names of the domain's Dagster objects.
     """
     by_name = {asset[0].name: asset for asset in assets}
     if not by_name:

@@ -50,7 +50,10 @@ _StepEvent = dg.MaterializeResult[Any] | dg.AssetCheckResult
 
 
 class LateEvents(Enum):
-    """True if a backfill counts events that were too late for their window."""
+    """The choice of a backfill: leave out the events that were too late for their window, or not.
+
+    The values are those of the option `--late-events` of `tidemark backfill`.
+    """
 
     exclude = "exclude"
     include = "include"
@@ -142,10 +145,16 @@ def _step(
     expected: Sequence[dg.AssetCheckSpec],
     partitions: dg.TimeWindowPartitionsDefinition,
 ) -> Callable[[Callable[..., Iterator[_StepEvent]]], dg.AssetsDefinition]:
-    """Return a decorator that makes a function the step of an asset, for any range of partitions.
+    """Return a decorator that makes a generator function the Dagster asset of published windows.
 
-    The side tables of the asset are not outputs of the step. The asset is its only output, and can
-    therefore be selected alone in jobs, on the command line and in backfills.
+    Dagster calls the function once for a range of partitions. The function yields the result of the
+    asset and of its checks. The side tables are not outputs of the step. The asset is its only
+    output, and can therefore be selected alone in jobs, on the command line and in backfills.
+
+    Args:
+        transform: the definition, whose name is the name of the step.
+        published: the asset, from `_windows_of`.
+        expected: the checks of the asset.
     """
     return dg.multi_asset(
         name=names.own(transform.name),

@@ -97,9 +97,11 @@ class CommittedState:
         return choose_lifecycle(transform).repartition_for_merge(rows, transform)
 
     def find_lacking(self) -> Ranges:
-        """Return ranges that contain the starts of all windows that may lack too-late events.
+        """Return ranges of window starts that contain all windows that lack events of this commit.
 
-        Only the too-late events of this commit matter. An empty tuple stands for all windows.
+        A window lacks the commit's events that were too late for the window. The ranges are in
+        microseconds, and may contain other windows too. An empty tuple stands for all windows,
+        `NOWHERE` for none.
         """
         asset = self._asset
         if asset.transform.window.merges:

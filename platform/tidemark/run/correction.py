@@ -51,11 +51,13 @@ class _Change:
 
 @dataclass(frozen=True)
 class Correction:
-    """Result of a correction.
+    """The changes that one correction made to an asset's published table.
 
     Args:
+        facts: the facts of the correction's run.
         windows: number of published rows that changed, appeared or disappeared.
-        total: number of values that changed; `changes` lists the first of them.
+        total: number of values that changed.
+        changes: the first of these values, by window and key.
     """
 
     facts: RunFacts

@@ -77,9 +77,11 @@ _COMMANDS = {
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of several steps on one source or asset.
+    """A record that a command of several steps has begun on a source or an asset.
 
     Args:
+        id: identifies the operation in the table; its end has the same id.
+        kind: the command.
         owner: the owner of the tables that the operation changes first, as in `source orders`.
         began_at: when the operation began, in microseconds.
     """

@@ -165,7 +165,10 @@ def store_failure(error: Exception) -> StoreError | None:
 
 
 def _describe_reply(text: str) -> str:
-    """Return the request and the reply that a client's message is about.
+    """Summarize an object store's reply in one line, from the message of the store's client.
+
+    Return for example `GET https://host/bucket/key: 403 Forbidden (AccessDenied)`. If the message
+    does not name a request and a status, return its first 200 characters.
 
     Args:
         text: the message, which may contain the XML of the reply.

@@ -59,7 +59,7 @@ class Difference:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """The result of `check_parity`.
+    """How far the published windows of an asset equal their recomputation from the event log.
 
     Args:
         as_of: the newest arrival that the windows count. A window in a backfilled range may count
@@ -69,7 +69,7 @@ class ParityReport:
             once for each such window. For sessions, windows outside of the range count, too.
         total: the number of differences.
         differences: the first differences.
-        kinds: the number of differences by kind.
+        kinds: the number of differences by `Difference.kind`.
         quarantined: the number of compared rows that are quarantined instead of published.
         quarantined_by: the number of quarantined rows by the expectation that they fail. A row may
             fail several expectations.

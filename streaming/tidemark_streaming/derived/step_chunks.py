@@ -57,11 +57,12 @@ class StepChunks:
     chunks: list[Chunk] = field(default_factory=list[Chunk])
 
     def add_all(self, waiting: Sequence[WaitingArrival], changed_base: str) -> None:
-        """Add a step for each arrival and for each change.
+        """Append one chunk to `chunks` for each waiting arrival, and for each commit in `changes`.
 
         Args:
-            waiting: the arrivals, in order.
-            changed_base: the name of the base to which the changes belong.
+            waiting: the arrivals, in the order in which they are taken.
+            changed_base: the name of the only base of a chain, which becomes the `Step.base` of the
+                commits. Other derived sources have no commits, so the name is not used.
         """
         for entry in _merge_changes(waiting, self.changes, self.results):
             if isinstance(entry, StateCommit):

@@ -166,13 +166,18 @@ def identity_of(position: Mapping[str, Any]) -> _Identity:
 def find_beginning(
     file: LandedFile, deleted: Iterable[Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
-    """Return the position of a deleted file whose content is at the beginning of a new file.
+    """Find an ingested file, since deleted, whose content is the beginning of a new file.
 
-    Such a file is one that was ingested while it was being written, and that was then completed and
-    renamed. It may also be a copy of a file that was ingested.
+    The new file then has events that were already ingested. For example, a file was ingested while
+    it was being written, and was then completed and renamed. The new file may also be a copy of a
+    deleted file.
 
     Args:
-        deleted: the positions of ingested files that no longer exist.
+        file: the new file.
+        deleted: the positions of ingested files that no longer exist (`LandedFile.position`).
+
+    Returns:
+        One of these positions, that of the shortest such file; None if there is no such file.
     """
     positions = [p for p in deleted if 0 < p["bytes"] <= file.size]
     positions.sort(key=itemgetter("bytes"))

@@ -84,9 +84,13 @@ def erase_everywhere(
     address: str,
     on_progress: ProgressCallback = ignore_progress,
 ) -> Report:
-    """Erase events, rebuild the marts, and return a report.
+    """Erase events from a source and from everything that was computed from it. Return a report.
+
+    If the request is a dry run, change nothing, and report what would be erased. Otherwise, no
+    ingest of the source or of its derived sources can run in the meantime.
 
     Args:
+        domains: all definitions, in which the affected derived sources and assets are found.
         address: the engine's address, for dbt.
 
     Raises:

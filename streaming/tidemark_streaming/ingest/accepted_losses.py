@@ -14,7 +14,9 @@ the other keys of a position may be topics."""
 
 
 class Acceptance:
-    """Decides which losses a connector may skip.
+    """Separates the lost records that a connector may skip from those that must stop its source.
+
+    A connector has one object for all its polls. The object remembers the losses of the first poll.
 
     Args:
         is_accepted: true if the user accepts losses. This covers only the losses that the
@@ -26,10 +28,11 @@ class Acceptance:
         self._first: frozenset[str] | None = None
 
     def select_refused(self, lost: Sequence[str]) -> list[str]:
-        """Return the losses that are not accepted.
+        """Return the losses that are not accepted, so that the ingest must stop.
 
         Args:
-            lost: descriptions of all losses that a poll has found.
+            lost: descriptions of all losses that a poll has found. Two losses with the same
+                description are the same loss.
         """
         if self._first is None:
             self._first = frozenset(lost if self._is_accepted else ())
@@ -37,10 +40,13 @@ class Acceptance:
 
 
 def with_losses(position: str, lost: Sequence[str]) -> str:
-    """Add the losses that an arrival skips to the arrival's position, and return the position.
+    """Return the position of an arrival, with the losses that the arrival skips.
+
+    The losses are a list under the key `skipped records`. Without losses, the position stays as it
+    is.
 
     Args:
-        position: the position, as JSON.
+        position: the position, as the text of a JSON object.
         lost: descriptions of the losses.
     """
     if lost:

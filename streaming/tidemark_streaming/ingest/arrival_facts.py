@@ -381,8 +381,11 @@ time, show that the format of the data has changed."""
 class UnusableArrivalError(DataError):
     """An arrival of which no row can be decoded, or no row has an event time.
 
+    The field `before` has the number of arrivals in the same commit that come before this arrival.
+    These can be ingested.
+
     Args:
-        arrivals_before: the number of arrivals of the same commit that come before this arrival.
+        arrivals_before: the value of `before`.
     """
 
     def __init__(self, message: str, arrivals_before: int) -> None:

@@ -191,11 +191,15 @@ class AssetOverview:
 
 @dataclass(frozen=True)
 class Overview:
-    """The state of a home at an instant.
+    """Everything that the metrics and the live page show, from one reading of a home.
 
     Args:
-        at: the instant, in microseconds.
+        at: the instant of the reading, in microseconds.
+        sources, assets, sinks: the progress of each of them. Those that could not be read are
+            missing.
         pipelines: the progress of pipelines, by the name of their extra.
+        services: the state of the home's processes and commands.
+        tables: the sizes of the existing tables, by name.
         findings: what needs a person's attention, errors first.
         troubles: error messages of failed reads, by the name of the source, asset or table.
         seconds: the duration of reading this overview.

@@ -501,9 +501,13 @@ class Snapshot:
         return lag
 
     def _count_changes(self, source: DerivedSource, chain: Chain, step: Step) -> int:
-        """Return how many runs of a chain's asset have changed windows since the chain took them.
+        """Return the number of commits that changed windows after a chain had read them.
+
+        The commits are those of the chain's asset. Return 0 if the chain has read no window yet.
 
         Args:
+            source: the chain, as a source.
+            chain: the derivation of the source.
             step: the newest step of the chain.
         """
         if step.results is None:

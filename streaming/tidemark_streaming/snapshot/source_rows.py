@@ -21,12 +21,13 @@ _PLACE = ("arrival", "position")
 
 @dataclass(frozen=True)
 class SourceStep:
-    """A set of rows of an arrival that can be shown.
+    """A choice of `tidemark tap`: which rows of an arrival to show, for example its dead letters.
 
     Args:
-        meaning: a description of the rows.
-        table: a function that returns the table with the rows, and the arrival whose rows these
-            are there.
+        name: the name of the choice in the command.
+        meaning: a description of the rows, for the command's list of choices.
+        table: a function of a source and one of its arrivals. It returns the name of the table that
+            has the rows, and the value of the column `arrival` in these rows.
     """
 
     name: str
@@ -62,7 +63,7 @@ _UNJOINED = SourceStep(
 
 
 def list_source_steps(source: Source) -> list[SourceStep]:
-    """Return the sets of rows of an arrival that can be shown."""
+    """Return the choices for the arrivals of a source."""
     derived = isinstance(source, DerivedSource)
     if derived:
         return [_TAKEN, _EVENTS, _UNJOINED]

@@ -1,4 +1,9 @@
-"""Determine which windows a commit can change."""
+"""Determine which windows a commit can change, from the watermark before the commit.
+
+A window is *final* here when no later arrival can change it: when the watermark has passed the
+window's end by the allowed lateness, and for sessions also by the gap. The column `final` of
+published sessions does not wait for the gap (`compute.slot.final_watermark`).
+"""
 
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
@@ -10,8 +15,9 @@ from tidemark.store.commits.ranges import Ranges
 def find_affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
     """Return the ranges of the starts of the windows that a commit can change or create.
 
-    Return an empty tuple if these can be all windows. For sessions, the previous commit records the
-    start of the first session that can still change.
+    Return an empty tuple if these can be all windows. An increment can change the windows that were
+    not final before it. For sessions, the previous commit records the start of the first session
+    that is not final.
     """
     if commit_info.replaced_ranges is not None:
         return commit_info.replaced_ranges
@@ -23,9 +29,13 @@ def find_affected_range(transform: Definition, commit_info: CommitInfo) -> Range
 
 
 def find_open_range(transform: Definition, coverage: Coverage) -> Ranges:
-    """Return the ranges of the starts of windows that can still change when an increment begins.
+    """Return the range of the starts of windows that are not final when an increment begins.
 
-    Return an empty tuple if all windows can.
+    The range may also contain the starts of some final windows. Return an empty tuple, which stands
+    for all windows, if no window is final.
+
+    Args:
+        coverage: the coverage before the increment.
     """
     end = find_closed_end(transform, coverage)
     if end is None:
@@ -34,11 +44,13 @@ def find_open_range(transform: Definition, coverage: Coverage) -> Ranges:
 
 
 def find_closed_end(transform: Definition, coverage: Coverage) -> int | None:
-    """Return the instant, in microseconds, up to which windows are settled when an increment
-    begins.
+    """Return the latest end of windows that are final when an increment begins, in microseconds.
 
-    A window that ends at this instant or earlier is settled: it can't admit an event of a later
-    arrival. Return None if no window is settled.
+    Each window that ends at this instant or earlier is final. Return None if the source has no
+    watermark yet, so that no window is final.
+
+    Args:
+        coverage: the coverage before the increment.
     """
     watermark = coverage.at.watermark
     if watermark is None:

@@ -127,14 +127,20 @@ def _find_affected_events(
     keys: Sequence[str],
     keep: Callable[[DataFrame], DataFrame],
 ) -> tuple[DataFrame, list[DataFrame]]:
-    """Return the events that may change, and for each base, the rows whose derived rows may change.
+    """Find the events of a derived source that an erasure may have changed.
+
+    These events were derived from erased rows, or from rows that may now have another partner.
 
     Args:
         events: the events of the derived source, as `_add_identity` returns them.
         base_rows: the rows of each base, as `_read_places` returns them.
         gained: as in `find_changed_rows`.
-        keys: the partner keys.
+        keys: the names of the columns in which partners agree (`partner_keys` of the derivation).
         keep: computes rows now, and returns them.
+
+    Returns:
+        The `arrival`, `position` and `_ID` of these events; and for each base, in the order of
+        `base_rows`, those of its rows from which these events must be computed again.
     """
     lineage = source.derivation.lineage_columns
     orphan_parts: list[DataFrame] = []

@@ -20,9 +20,14 @@ _INTEGER = "decimal(38,0)"
 
 
 def partial(value: Column, sign: Column) -> Column:
-    """Aggregate finite doubles into an array of bins, each with its number of units.
+    """Return an aggregate expression that sums finite doubles exactly, as an array of bins.
+
+    Each item is a struct of `bin` (INT), the number of the bin, and `units` (DECIMAL(38,0)), the
+    sum in units of this bin. The items are in ascending order, without bins of 0 units. `merge`
+    combines such arrays, and `sum_bins` converts one to a double.
 
     Args:
+        value: the DOUBLE values to sum; null values are ignored.
         sign: 1 for values to add, -1 for values to subtract.
     """
     magnitude = F.floor(F.log2(F.abs(value)))

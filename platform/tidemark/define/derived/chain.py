@@ -47,7 +47,7 @@ def types_of_tables(find: _FindTypes) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Chain:
-    """How a chain is computed.
+    """The derivation of a chain: which windows of which asset are the events of the source.
 
     Args:
         asset: the asset whose windows are the events.

@@ -62,11 +62,16 @@ class Window(ABC):
 
     @abstractmethod
     def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
-        """Return `rows` with `window_start` and `window_end`, one row per event and window.
+        """Return one row for each event and each of its windows.
 
-        An event without an event time has one row with a null window. A window out of range gives a
-        row with a null window too (`with_window`). `rows` must not have these two columns yet. If
-        windows overlap, `FIRST` is true in the row of the event's window that ends first.
+        The added TIMESTAMP columns `window_start` and `window_end` have the bounds of the window.
+        Both are null in the only row of an event without an event time, and if the window is not in
+        the years 1 to 9999 (`with_window`). If windows overlap, the BOOLEAN column `FIRST` is
+        added. It is true in the row of the event's window that ends first.
+
+        Args:
+            rows: events, without columns of these names.
+            event_time: the name of their TIMESTAMP column with the event time.
         """
 
     def last_window_end(self, end: int) -> int:

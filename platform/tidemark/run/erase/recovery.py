@@ -205,9 +205,15 @@ def _count_added(log: Log, erasure: Erasure) -> None:
 
 
 def renew_results(log: Log, source: DerivedSource) -> None:
-    """Record that a chain of final windows has read its asset's results as they are now.
+    """Update the timeline of a chain of final windows after an erasure recomputed its asset.
 
-    Otherwise, the chain's next ingest would refuse the windows that the erasure has recomputed.
+    The newest arrival then records that the chain has read the asset's results as they are now.
+    Otherwise, the chain's next ingest would refuse the windows that the erasure has recomputed. Do
+    nothing for other sources, and for a chain without arrivals.
+
+    Args:
+        log: the event log of the chain.
+        source: the chain.
     """
     warehouse = log.warehouse
     chain = source.derivation

@@ -53,7 +53,7 @@ NO_COMMIT = Increment()
 
 @dataclass(frozen=True, kw_only=True)
 class Following(CommitInfo):
-    """A commit of a roll-up, which follows its base's commits up to `commit_number`.
+    """A commit that brings a roll-up up to date with its base, up to the base's `commit_number`.
 
     No state stores the commit, because it can be derived from the state of the base.
 

@@ -15,7 +15,10 @@ _ATTEMPTS = 5
 
 
 class Fence:
-    """The right to write one table, held until another writer takes it.
+    """Lets only one writer of an application commit to a table.
+
+    `fence_off` takes the right to write, and the writer keeps it until another writer calls
+    `fence_off`. Creating the object does not take the right.
 
     Args:
         table: an existing table of the warehouse.

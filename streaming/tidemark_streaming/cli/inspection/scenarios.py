@@ -134,11 +134,11 @@ class _Trial:
 def _run_in_parallel(
     store: "Warehouse", scenarios: list["Scenario"], ways: list[int | None]
 ) -> Iterator[tuple["Scenario", _Trial]]:
-    """Yield each scenario, in order, with its outcome. Several scenarios run in parallel.
+    """Run scenarios, two of them in parallel. Yield each with its outcome, in the given order.
 
     Args:
-        ways: None for a batch; a number for a stream in runs of that many arrivals. There is one
-            result for each.
+        ways: how to run each scenario: None as one batch, a number N as a stream in runs of N
+            arrivals. An outcome has one result for each item, in this order.
     """
     from tidemark_streaming.scenario.run.simulate import simulate_scenario
 

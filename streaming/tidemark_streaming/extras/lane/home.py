@@ -92,10 +92,12 @@ def stop_lane(settings: Settings, name: str) -> bool:
 
 
 def open_session(lane_settings: Settings) -> SparkSession:
-    """Return the Spark session of a lane's queries. Every process gets the same session.
+    """Connect to a lane's Spark. Return the session that runs the lane's queries.
+
+    Every process gets the same session, so that each can find the queries of the others.
 
     Args:
-        lane_settings: the settings that `ensure` returned.
+        lane_settings: the settings that `ensure_engine` returned.
     """
     return engine.connect_session(lane_settings, _session_id(lane_settings))
 

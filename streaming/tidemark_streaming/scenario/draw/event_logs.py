@@ -36,9 +36,11 @@ _WITHOUT_ENGINE = (
 
 @dataclass(frozen=True)
 class Step:
-    """An arrival of a source, and the watermark before and after it; None is minus infinity.
+    """An arrival to draw, with the watermark before and after it.
 
     Args:
+        number: the number of the arrival in its source, from 0.
+        before, after: the watermarks in microseconds; None is minus infinity.
         taken: for an arrival of a derived source, the corresponding arrival of a base; None for
             other sources.
     """

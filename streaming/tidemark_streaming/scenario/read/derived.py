@@ -102,8 +102,14 @@ def _read_within(node: Node) -> Between | Window:
 def _rename_equal_columns(
     left_source: Source, right_source: Source, on: list[str]
 ) -> dict[str, str]:
-    """Return new names, `l_COLUMN` and `r_COLUMN`, for columns whose names would be equal in a
-    join."""
+    """Return the argument `rename` of a join, for columns whose names would be equal in the join.
+
+    The keys are `SOURCE.COLUMN`, the values `l_COLUMN` for the left source and `r_COLUMN` for the
+    right one. Columns are also renamed if they have the name of a column that each join adds.
+
+    Args:
+        on: the columns by which rows are joined, which the join has once.
+    """
     columns = list[tuple[str, Source, str]]()
     for letter, source in (("l", left_source), ("r", right_source)):
         for column in own_columns(source):
