@@ -66,7 +66,7 @@ CLOCK_SLACK = parse_duration("1 minute")
 
 @dataclass(frozen=True)
 class Chunk:
-    """A pending arrival.
+    """A pending arrival: what a connector lists before the arrival's rows are read.
 
     Example:
         Chunk(position='{"through": 1000}', arrived_at=1_767_225_600_000_000)  # 2026-01-01

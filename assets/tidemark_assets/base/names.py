@@ -26,7 +26,7 @@ class _Resourceful(Protocol):
 
 @dataclass(frozen=True)
 class Names:
-    """The keys and names under one prefix.
+    """Gives Dagster objects their keys and names, under one prefix.
 
     Args:
         prefix: the parts of the prefix, from the outermost.

@@ -26,7 +26,7 @@ TAG = "tidemark/operation"
 
 @dataclass(frozen=True)
 class Operation(Generic[_C]):
-    """An operation that a user can choose.
+    """One of the operations of a job, which a user chooses in the job's config.
 
     Args:
         name: the name in the config.

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Step(Generic[_C]):
-    """A running step.
+    """Gives the code of a running step its config, the warehouse, and Dagster's log.
 
     Args:
         config: the choices of the user who launched the run.

@@ -31,7 +31,7 @@ column without the suffix has the streamed value.
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Definition(ABC):
-    """The definition of an asset.
+    """The base class of the definitions of assets: windowed transforms and roll-ups.
 
     Fields that are not described here have the meaning of the arguments of `windowed_asset`.
 

@@ -42,7 +42,7 @@ passed as UTF-8.
 
 
 class Protection(ABC):
-    """A way to protect a column."""
+    """The base class of protections, which replace values of a column before they are stored."""
 
     kinds: ClassVar[tuple[str, ...]] = ()
     """The accepted column types, in capitals without spaces. An empty tuple stands for any type."""

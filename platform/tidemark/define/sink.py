@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 
 
 class Sink(ABC):
-    """A sink for the panes of an asset."""
+    """The base class of sinks, to which the panes of an asset are published."""
 
     @abstractmethod
     def __str__(self) -> str:

@@ -7,7 +7,7 @@ from tidemark.engine.queries.rules import EXCLUDED_RULES, UNSAFE_RULE
 
 
 class EngineSetting(NamedTuple):
-    """A setting of Spark.
+    """A setting that Spark must or should have, and the reason.
 
     Args:
         reason: what happens with another value, as a sentence.

@@ -34,7 +34,7 @@ AUTHORITIES = "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"
 
 
 class Answer(Enum):
-    """The result of a probe.
+    """How an engine has answered the question whether it is ready.
 
     - `READY`: the engine answered.
     - `REFUSED`: the engine refused the token.

@@ -60,7 +60,7 @@ def ignore_progress(line: str) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """A record of a process that was started.
+    """The record by which later commands find and stop a background process.
 
     Args:
         group: the process group, which receives the signals that stop the process.

@@ -40,7 +40,7 @@ HUNG_DEADLINE = 30.0
 
 @dataclass(frozen=True)
 class Status:
-    """The engine's state.
+    """The address of the engine, whether it answers, and the process in which it runs.
 
     Args:
         address: the engine's address, without a token.

@@ -69,7 +69,7 @@ class _Failures:
 
 @dataclass(frozen=True)
 class GateResult:
-    """The result of the gate.
+    """The rows of a commit after validation, separated into rows to publish and to quarantine.
 
     Args:
         rows: the rows to publish, each with its `quality`. `IS_DELETED` is true for rows to delete.

@@ -72,7 +72,7 @@ for all columns."""
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of an expectation, from Great Expectations.
+    """The failures that Great Expectations has found for one expectation.
 
     Args:
         rows: the `ROW` and the value of each failing row; None if the result is about the rows as a

@@ -62,7 +62,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of an expectation in a run.
+    """The outcome of one expectation for the rows of one run, with the rows that fail.
 
     Args:
         count: the number of rows in the run.

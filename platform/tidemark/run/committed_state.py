@@ -19,7 +19,7 @@ from tidemark.store.rows import Rows, to_frame
 
 
 class CommittedState:
-    """The state as it is after a commit.
+    """Reads an asset's partials as they are after a commit, even before the state has the commit.
 
     Args:
         new_partials: the partials that an increment adds; None if the state already has the commit.

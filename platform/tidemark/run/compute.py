@@ -59,7 +59,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Computation:
-    """Result of computing a plan.
+    """Everything that a run has computed for its commit, before the gate validates the rows.
 
     Args:
         partials: partials to store; None if the state already has them.

@@ -41,7 +41,7 @@ _C = TypeVar("_C", bound=StateCommit)
 
 @dataclass(frozen=True)
 class Plan:
-    """One commit to make and publish.
+    """A decision for one run: which commit to make and publish, and how to compute it.
 
     Args:
         commit_info: the record of the commit.

@@ -16,7 +16,7 @@ from tidemark.store.warehouse import Warehouse
 
 
 class Asset:
-    """An asset (a transform) in a warehouse.
+    """An asset's definition, with its state and the event log of its source in a warehouse.
 
     Args:
         recent: arrivals of the asset's source that the caller has in memory. A first run reads its

@@ -50,7 +50,7 @@ def release_claim(handle: int | None) -> None:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """The result of a sweep of a folder.
+    """The subfolders that a sweep of a folder has removed, and those that remain.
 
     Args:
         removed: the number of removed subfolders.

@@ -41,7 +41,7 @@ def epoch_app(state_id: str) -> str:
 
 @dataclass(frozen=True)
 class Epoch:
-    """The epoch of an asset when a run began.
+    """Detects, at each commit of a run, an erasure that fenced the tables since the run began.
 
     Args:
         state_id: the identity of the asset's state.

@@ -52,7 +52,7 @@ SCHEMA = pa.schema(
 
 
 class Kind(StrEnum):
-    """The kinds of operations that have several steps."""
+    """The commands of several steps, as the table `operations` names them."""
 
     ERASE = "erase"
     DROP = "drop"

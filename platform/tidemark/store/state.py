@@ -39,7 +39,7 @@ _FORGOTTEN = "forgotten"
 
 
 class State:
-    """The state table of a transform.
+    """Reads and writes the state table of an asset: partials, and the records of commits.
 
     Args:
         last_commit_number: the number of the newest commit whose partials are read; None for all

@@ -41,7 +41,7 @@ _FEED = "delta.enableChangeDataFeed"
 
 
 class Place(NamedTuple):
-    """The arguments of a `Warehouse` other than its session."""
+    """Identifies a database, so that its `Warehouse` can be opened with another session."""
 
     location: str
     database: str

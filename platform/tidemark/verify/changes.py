@@ -74,7 +74,7 @@ class _Value:
 
 @dataclass(frozen=True)
 class Changes:
-    """The result of `compute_changes`.
+    """The differences between two definitions of an asset, and the values that would change.
 
     Args:
         differences: the parts of the definition that differ.

@@ -38,7 +38,7 @@ _FACTS = ("events", "late_events", "revision", "timing", "final", "last_arrival"
 
 @dataclass(frozen=True)
 class Difference:
-    """One difference between the published table and the batch computation.
+    """A row or a value in which the published table and the recomputation differ.
 
     Args:
         kind: `missing` (not published), `extra` (published, but not computed), `value` (other

@@ -47,7 +47,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Comparison:
-    """One recorded comparison.
+    """A parity report, and the windows that it compared, as the table `parities` records them.
 
     Args:
         number: the number of the comparison, from 0, without gaps.

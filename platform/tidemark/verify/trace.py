@@ -125,7 +125,7 @@ class WindowMembership:
 
 @dataclass(frozen=True)
 class Fate:
-    """The windows and rows of an event in one asset.
+    """The windows of an event in one asset, with the rows that include it.
 
     Args:
         follows: the asset that a roll-up follows; None for other assets.

@@ -24,7 +24,7 @@ STREAM, INGEST, SINK = "stream", "ingest", "sink"
 
 @dataclass(frozen=True)
 class Command:
-    """A command that should run.
+    """A long-running command that should run, such as `ingest --follow`, as its record shows it.
 
     Args:
         kind: `stream`, `ingest`, `sink`, or the name of an extra.
@@ -55,7 +55,7 @@ class _Report:
 
 
 class Entry:
-    """The record of a running command.
+    """Writes the record of a running command, in which other processes see its state.
 
     Args:
         hold: the command's hold on its record. None if another process with a command of the same

@@ -21,7 +21,7 @@ Json = Annotated[
 
 @dataclass(frozen=True)
 class Output:
-    """The result of a command.
+    """The result of a command, to print for people or as JSON.
 
     Args:
         data: the result for `--json`.

@@ -24,7 +24,7 @@ _MOST = 50
 
 @dataclass(frozen=True)
 class MartRows:
-    """The rows of a mart for a window.
+    """The rows of a mart that belong to a published window, if they can be found.
 
     Args:
         by: the column values that select the mart's rows for the window; None if they are unknown.

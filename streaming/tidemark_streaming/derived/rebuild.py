@@ -38,7 +38,7 @@ from tidemark_streaming.ingest.ingest_record import lock_ingest
 
 @dataclass(frozen=True)
 class RebuiltSource:
-    """The rebuilt tables of a derived source.
+    """The tables that a rebuild of a derived source has computed, before their promotion.
 
     Args:
         tables: the names of the rebuilt tables.

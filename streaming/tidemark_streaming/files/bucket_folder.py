@@ -38,7 +38,7 @@ _CACHED_CHECKSUMS = 1 << 16
 
 @dataclass(frozen=True)
 class LandedObject(LandedFile):
-    """An object of an object store.
+    """A landed file that is an object in an object store.
 
     Args:
         modified: the time at which the object was written, which only the store sets.
@@ -77,7 +77,7 @@ class LandedObject(LandedFile):
 
 
 class BucketFolder:
-    """A folder of an object store.
+    """A landing folder in an object store.
 
     Args:
         address: the address of the folder.

@@ -21,7 +21,7 @@ _Identity = tuple[int, int, int, str]
 
 @dataclass(frozen=True)
 class LandedFile(ABC):
-    """A file.
+    """A file that a connector reads, on a disk or in an object store.
 
     Args:
         modified: the modification time, in nanoseconds.

@@ -24,7 +24,7 @@ _SystemFacts = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class LocalFile(LandedFile):
-    """A file on a disk of this machine.
+    """A landed file on a disk of this machine.
 
     Args:
         modified: the modification time, in nanoseconds. Programs can set it.
@@ -73,7 +73,7 @@ class LocalFile(LandedFile):
 
 
 class LocalFolder:
-    """A folder on a disk of this machine.
+    """A landing folder on a disk of this machine.
 
     A symbolic link in it is left out if its target is listed anyway.
     """

@@ -48,7 +48,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class SourceState:
-    """The state of a source.
+    """The progress of a source, and the facts from which its findings follow.
 
     Args:
         ahead: the watermark, if it is far ahead of the processing clock.
@@ -66,7 +66,7 @@ class SourceState:
 
 @dataclass(frozen=True)
 class AssetState:
-    """The state of an asset.
+    """The progress of an asset, and the facts from which its findings follow.
 
     Args:
         fault: windows in which Tidemark lost or duplicated events, if there are any.
@@ -81,7 +81,7 @@ class AssetState:
 
 @dataclass(frozen=True)
 class HomeState:
-    """The state of a home at an instant.
+    """Everything from which the findings of a home follow, read at one instant.
 
     Args:
         at: the instant, in microseconds.

@@ -27,7 +27,7 @@ _NAMES = (ENGINE, "webserver", "daemon", BROKER)
 
 @dataclass(frozen=True)
 class IngestState:
-    """The ingest of a source.
+    """The processes that ingest a source, and the error that needs manual action.
 
     Args:
         at_work: true if an ingest of the source runs.

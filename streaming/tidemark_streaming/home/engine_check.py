@@ -54,7 +54,7 @@ _ENVIRONMENT = "spark.executorEnv."
 
 @dataclass(frozen=True)
 class Difference:
-    """Something about an engine that does not fit.
+    """A part of an engine that differs from the one that Tidemark needs.
 
     Args:
         part: the part of the engine.

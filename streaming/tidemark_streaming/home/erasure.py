@@ -58,7 +58,7 @@ class ErasureRequest:
 
 @dataclass(frozen=True)
 class Report:
-    """The result of an erasure, or of a dry run.
+    """Everything that an erasure changed or would change, and the copies that it does not reach.
 
     Args:
         erased: the changes in Tidemark's tables.

@@ -81,7 +81,7 @@ def find_reprocessed(timeline: Sequence[Arrival]) -> dict[Place, int]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of decoding dead letters again.
+    """The events that dead letters gave when they were decoded again, and the letters that remain.
 
     Args:
         arrivals: the new arrivals, with the events that could be decoded.

@@ -115,7 +115,7 @@ def is_polled(settings: Settings, source: str) -> bool:
 
 
 class RecordedIngest(NamedTuple):
-    """The ingest of a source, as the records show it.
+    """The state of a source's ingest, from the records of the processes that may do it.
 
     Args:
         at_work: see `is_ingesting`.

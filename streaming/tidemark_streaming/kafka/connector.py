@@ -34,7 +34,7 @@ from tidemark_streaming.payloads import Json, Payload
 
 @dataclass(frozen=True)
 class Lag:
-    """The lag of an event log behind its topics.
+    """The records of the topics that an event log does not have: pending and lost ones.
 
     Args:
         waiting: the number of available offsets that were not ingested yet, by topic and partition.

@@ -9,7 +9,7 @@ _SHOWN_LOSSES = 5
 
 
 class Loss(NamedTuple):
-    """A loss in a topic or in one of its partitions.
+    """Records of a topic or a partition that Kafka deleted before they were ingested.
 
     Args:
         message: the description of the loss for error messages.

@@ -34,7 +34,7 @@ _Sample = tuple[tuple[str, ...], float | int | Histogram | None]
 
 @dataclass(frozen=True)
 class MetricDefinition:
-    """A metric.
+    """A metric for Prometheus, and how its samples are taken from an overview.
 
     Args:
         name: the name in Prometheus; the name of a counter ends in `_total`.

@@ -37,7 +37,9 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class SourceOverview:
-    """The progress of a source. Instants are in microseconds.
+    """The progress of a source, as the metrics and the live page show it.
+
+    Instants are in microseconds.
 
     Args:
         played: true if the source is a recording.
@@ -158,7 +160,7 @@ class _QuarantinedWindow:
 
 @dataclass(frozen=True)
 class AssetOverview:
-    """The progress of an asset.
+    """The progress of an asset, as the metrics and the live page show it.
 
     Args:
         quarantined_count, discarded: the number of rows in quarantine, and the number of rows that

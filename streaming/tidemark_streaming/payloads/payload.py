@@ -37,7 +37,7 @@ Columns = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class Decoded:
-    """Decoded events.
+    """The columns of decoded records, and why some records can't be decoded.
 
     Args:
         columns: the columns, by name. An event that can't be decoded is null in every column.
@@ -119,7 +119,7 @@ def decode_except(
 
 
 class Payload(Protocol):
-    """A record format."""
+    """A record format: it decodes the bytes of records into the columns of a source."""
 
     def decode_values(self, values: pa.ChunkedArray, columns: Columns) -> Decoded:
         """Decode the bytes of records; a record without a value has null columns.

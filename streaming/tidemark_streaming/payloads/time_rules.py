@@ -23,7 +23,7 @@ ZONE_OPTION, FINER_OPTION = "timeZone", "finer"
 
 @dataclass(frozen=True)
 class TimeRules:
-    """What a format does with times that do not fit a column as they are.
+    """How a format treats times that do not fit a column as they are.
 
     Args:
         zone: the zone of times without a time zone; without it, they are refused.

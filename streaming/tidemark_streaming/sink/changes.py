@@ -24,7 +24,7 @@ _NEW = ("insert", "update_postimage")
 
 @dataclass(frozen=True)
 class Change:
-    """The change of a window's row.
+    """The change of one published row, from which the panes to publish are determined.
 
     Args:
         before, after: the row before and after the change; `before` is None for a new row, and

@@ -27,7 +27,7 @@ from tidemark_streaming.sink.changes import Change, Row, are_equal
 
 @dataclass(frozen=True)
 class Pane:
-    """A pane to publish.
+    """A pane of a window, or a retraction, to publish as one record.
 
     Args:
         row: the published row of the window; for a retraction, the row that is retracted.

@@ -12,7 +12,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Position:
-    """The progress of publishing an asset's table.
+    """How far the changes of an asset's table have been published to its topic.
 
     Args:
         table: the ID of the published table.

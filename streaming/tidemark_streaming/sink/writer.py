@@ -56,7 +56,7 @@ from tidemark_streaming.sink.transactional_topic import TransactionalTopic
 
 @dataclass(frozen=True)
 class PublishResult:
-    """The result of publishing.
+    """The number of published records, and the position of the topic after them.
 
     Args:
         records: the number of records in all transactions.
@@ -399,7 +399,7 @@ def has_version(warehouse: Warehouse, transform: Definition, position: Position)
 
 @dataclass(frozen=True)
 class SinkStatus:
-    """The publishing progress of a topic.
+    """How far a topic is behind the published table of its asset.
 
     Args:
         topic: the name of the topic.

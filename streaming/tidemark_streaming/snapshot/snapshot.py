@@ -50,7 +50,9 @@ they are."""
 
 @dataclass(frozen=True)
 class SourceSnapshot:
-    """The progress of a source. Instants are in microseconds, or None before the first arrival.
+    """How far a source has been ingested, and the numbers of its events.
+
+    Instants are in microseconds, or None before the first arrival.
 
     Args:
         events: the events in the event log.
@@ -85,7 +87,7 @@ class SourceSnapshot:
 
 @dataclass(frozen=True)
 class AssetSnapshot:
-    """The progress of an asset.
+    """How far an asset has processed its source, and the numbers of its rows and events.
 
     Args:
         as_of: the arrival through which it is up to date; -1 before the first run. Later arrivals

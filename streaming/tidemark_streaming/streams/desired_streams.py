@@ -20,7 +20,7 @@ from tidemark.store.workers.record_store import STREAM, SUPERVISOR, records_of
 
 @dataclass(frozen=True)
 class DesiredStream:
-    """A request for a stream.
+    """A request to keep a stream running, with the limits of its runs.
 
     Args:
         arrivals_per_run, rows_per_run, bytes_per_run: the limits of a run; None for no limit.

@@ -23,7 +23,7 @@ _AT_ONCE = 8
 
 
 class Query(NamedTuple):
-    """A streaming query on the engine.
+    """The IDs of a streaming query that runs on the engine.
 
     Args:
         id: the ID of the query, the same for every start.

@@ -76,7 +76,7 @@ class Stream:
 
 
 class Ending(NamedTuple):
-    """The end of a stream.
+    """The reason why a stream ended, and whether the stream itself caused it.
 
     Args:
         message: why the stream ended, in one line.

@@ -30,7 +30,7 @@ _How = Literal["inner", "left"]
 
 @dataclass(frozen=True, kw_only=True)
 class AsOfJoin(Pairing):
-    """How an as-of join is computed.
+    """The derivation of an as-of join: which version of its key each left row is joined with.
 
     Each event of the right source is a version of its key, valid from its event time on. Each event
     of the left source is joined with the version that is valid at its event time.

@@ -131,7 +131,7 @@ class _SameWindow:
 
 @dataclass(frozen=True)
 class Join(Pairing):
-    """How a join is computed.
+    """The derivation of a join: which rows of its two sources form a pair.
 
     Args:
         reach: which event times can pair. `low` and `high` bound the right row's event time minus

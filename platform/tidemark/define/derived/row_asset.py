@@ -24,7 +24,7 @@ from tidemark.define.source import Source, read_columns
 
 @dataclass(frozen=True)
 class RowAsset:
-    """How a row asset is computed."""
+    """The derivation of a row asset: the function that prepares the rows of its source."""
 
     preparation: Preparation
 

@@ -27,7 +27,7 @@ LINEAGE = ("origin_arrival", "origin_position")
 
 @dataclass(frozen=True)
 class Union:
-    """How a union is computed.
+    """The derivation of a union: its sources, and the names of their columns in the union.
 
     Args:
         columns: for each base, its columns mapped to their names in the union.

@@ -26,6 +26,13 @@ _OWN += ("rendered_content", "severity", "windows", "batch_id")
 
 @dataclass(frozen=True, kw_only=True)
 class General(Expectation):
+    """An expectation that Great Expectations validates.
+
+    Args:
+        kind: its class in Great Expectations, or the name of this class.
+        arguments: the arguments of the class.
+    """
+
     kind: str | type
     arguments: Mapping[str, Any]
 

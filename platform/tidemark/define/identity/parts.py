@@ -38,7 +38,7 @@ class Effect(StrEnum):
 
 
 class Part(NamedTuple):
-    """A part of a definition.
+    """A part of a definition, such as its window, by which a change of the definition is found.
 
     Args:
         text: the part in plain words.

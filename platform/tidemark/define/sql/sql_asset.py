@@ -32,17 +32,23 @@ def sql_asset(
 
     The result is the definition that `windowed_asset` gives for the same windows, keys, aggregates
     and filter, with the same fingerprint: you can move from one to the other without a rebuild. The
-    function is `def orders_hourly(rows): return rows.where("amount > 0")` if the text has
+    function is `def sales_hourly(rows): return rows.where("amount > 0")` if the text has
     `WHERE amount > 0`, and `return rows` without `WHERE`.
 
     Example:
+        sales = tm.Source(
+            name="sales",
+            columns="at TIMESTAMP, city STRING, amount BIGINT",
+            event_time="at",
+            watermark=tm.BoundedOutOfOrderness("10 minutes"),
+        )
         tm.sql_asset(
-            name="orders_hourly",
-            source=orders,
+            name="sales_hourly",
+            source=sales,
             allowed_lateness="1 hour",
             sql='''
                 SELECT window_start, window_end, city, COUNT(*) AS orders, SUM(amount) AS revenue
-                FROM TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)
+                FROM TUMBLE(TABLE sales, DESCRIPTOR(at), INTERVAL '1' HOUR)
                 WHERE amount > 0
                 GROUP BY window_start, window_end, city
             ''',

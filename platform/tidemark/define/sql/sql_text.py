@@ -33,7 +33,7 @@ class SqlError(DefinitionError):
 
 @dataclass(frozen=True)
 class SqlText:
-    """A text in SQL.
+    """The SQL of a definition, and its place for error messages.
 
     Args:
         locate: takes a line and a column, both from 1, and returns the place for error messages.

@@ -62,7 +62,7 @@ _SPELLINGS = (
 
 @dataclass(frozen=True)
 class SqlWindow:
-    """The windows of a `SELECT`.
+    """The windows that a `SELECT` names by a table function, such as `TUMBLE`.
 
     Args:
         bounds: the spellings of the start and the end of a window, in lower case.

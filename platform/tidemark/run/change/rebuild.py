@@ -39,7 +39,7 @@ _PUBLISH_WAIT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class RebuildStatus:
-    """Progress of the rebuilt tables.
+    """How far the rebuilt tables of an asset are up to date, compared with its own tables.
 
     Args:
         tables: names of the rebuilt tables.

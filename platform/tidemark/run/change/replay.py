@@ -27,7 +27,7 @@ from tidemark.store.warehouse import Warehouse
 
 @dataclass(frozen=True)
 class ReplayResult:
-    """Result of a replay.
+    """The windows that a replay has recomputed, and the table that has them.
 
     Args:
         table: the table with the replayed windows.

@@ -52,7 +52,7 @@ class _PublishedWindows:
 
 @dataclass(frozen=True)
 class ErasureReport:
-    """Result of an erasure, or of its dry run.
+    """Everything that an erasure deleted or, as a dry run, would delete from Tidemark's tables.
 
     Args:
         done: true if the erasure was carried out; false for a dry run.

@@ -25,7 +25,7 @@ from tidemark.store.commits.scope import Scope
 
 @dataclass(frozen=True, kw_only=True)
 class CommitInfo(ABC):
-    """The record of one commit.
+    """The record of a run's commit: the events that it counts, and the windows that it replaces.
 
     Args:
         run: the id of the run that made the commit.

@@ -34,7 +34,7 @@ _CACHED_FILE_BYTES = 1 << 20
 
 
 class ListedFile(NamedTuple):
-    """A file in a listing.
+    """The name and the tag of a file, as a listing of an object store shows them.
 
     Args:
         name: the path in the listed folder.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class ObjectSystem(pafs.FileSystemHandler):
-    """The files of a bucket.
+    """Lets Arrow read and write the files of a bucket.
 
     Paths begin with the bucket.
 

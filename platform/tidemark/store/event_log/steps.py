@@ -88,7 +88,7 @@ class ChangedResults:
 
 @dataclass(frozen=True)
 class Step:
-    """An arrival of a derived source.
+    """An arrival of a derived source: how far the source has then read its bases.
 
     Args:
         base: the name of the base whose arrival the step takes; with `change`, the name of the

@@ -24,7 +24,7 @@ from tidemark.store.integrity.vouching import STATE_APP, version_app
 
 @dataclass(frozen=True)
 class AssetCheck:
-    """The check of one asset."""
+    """Finds damage to the tables of one asset."""
 
     tables: CheckedTables
     definition: Definition

@@ -22,7 +22,7 @@ from tidemark.store.integrity.vouching import erasure_app, ingest_app, replaced_
 
 @dataclass(frozen=True)
 class SourceCheck:
-    """The check of one source."""
+    """Finds damage to the tables of one source."""
 
     tables: CheckedTables
     source: Source

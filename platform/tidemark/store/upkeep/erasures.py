@@ -64,7 +64,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Erasure:
-    """The deletion of events of one source.
+    """The record of an erasure: the events of a source to delete, and the windows to recompute.
 
     Args:
         through: the source's newest arrival when the erasure began.

@@ -47,7 +47,7 @@ _LOG_RETENTION = 7 * DAY
 
 @dataclass(frozen=True)
 class MaintenanceResult:
-    """The result of maintaining a table or the database's scratch folder.
+    """The files that maintenance compacted and removed, in a table or the scratch folder.
 
     Args:
         before, after: the number of files before and after compaction.

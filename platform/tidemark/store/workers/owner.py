@@ -13,7 +13,7 @@ from tidemark.engine.process import has_exited, process_identity
 
 
 class Process(NamedTuple):
-    """A process of any machine.
+    """Identifies a process of any machine, to determine whether it has exited.
 
     Args:
         machine: the machine's name.
@@ -61,7 +61,7 @@ def _process_space() -> str:
 
 @dataclass(frozen=True)
 class Owner:
-    """The owner of a piece of work.
+    """Identifies the owner of a piece of work, which no other process may do.
 
     Args:
         name: describes the owner for users.

@@ -19,7 +19,7 @@ _LOCK = ".lock"
 
 
 class SharedFile(NamedTuple):
-    """A file as it was read.
+    """The content of a file, and the tag by which a later change is noticed.
 
     Args:
         tag: differs for each content.

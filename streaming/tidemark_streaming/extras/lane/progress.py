@@ -81,7 +81,7 @@ def _read_lag(settings: Settings, lane: Lane) -> _Lag:
 
 @dataclass(frozen=True)
 class LaneStatus:
-    """The status of a lane.
+    """The state of a lane: whether it was started, and whether it processes records.
 
     Args:
         started: true if the lane was started and not stopped since.

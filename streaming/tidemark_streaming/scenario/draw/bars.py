@@ -33,7 +33,7 @@ class _PaneLabel:
 
 @dataclass(frozen=True)
 class Bar:
-    """A window of a key.
+    """A window of a key, as a picture draws it.
 
     Args:
         published: the window's values; None for a session that was merged into another.

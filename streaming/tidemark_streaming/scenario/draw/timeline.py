@@ -46,7 +46,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Track:
-    """The arrivals of one source.
+    """The part of a picture that shows the arrivals and the watermark of one source.
 
     Args:
         heading: the source's name, with its bases or watermark; empty if there is only one source.
@@ -64,7 +64,7 @@ class Track:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The whole picture.
+    """The content of a picture: the tracks of the sources, and the windows.
 
     Args:
         tracks: the sources, each after its bases.

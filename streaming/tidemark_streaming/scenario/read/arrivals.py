@@ -127,7 +127,7 @@ def _named_item(
 
 @dataclass(frozen=True)
 class Table:
-    """A lookup table.
+    """The content of a lookup table, as a scenario file has it.
 
     Args:
         columns: the Spark DDL types of the columns, by name.

@@ -40,7 +40,7 @@ _NAMES = ("boolean", *_BITS, "float", "double", "decimal(p,s)", "string", "date"
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of values.
+    """A type of values in scenario files, and how a value of the type is parsed.
 
     Args:
         ddl: the name of the type; for a column, Spark's name.
@@ -212,7 +212,7 @@ BOUND = Kind("timestamp", _parse_bound)
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a source.
+    """The columns of a scenario's source, by which the values in the file are parsed.
 
     Args:
         aliases: column names by alias. A scenario may use the alias instead of the column name.

@@ -40,7 +40,7 @@ _BY_SOURCES = ("name", "sources", "arrivals")
 
 @dataclass(frozen=True)
 class Scenario:
-    """A parsed scenario.
+    """The content of a scenario file: sources, arrivals, the transform, and the expected result.
 
     Args:
         name: the scenario's name in results.

@@ -26,7 +26,7 @@ class ScenarioError(DefinitionError):
 
 @dataclass(frozen=True)
 class Node:
-    """A value in a scenario's file.
+    """A value in a scenario's file, with its place for error messages.
 
     The argument `what` of a method names the value in error messages.
     """

@@ -24,7 +24,7 @@ _NONE: Mapping[str, float] = {}
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that differs.
+    """A row in which two results, or a result and the expectation, differ.
 
     Args:
         part: `windows`, `panes` or `late`; `derived` or `unjoined` with the name of the derived
