@@ -17,7 +17,6 @@ from tidemark.run import commit
 from tidemark.run.plan import Plan
 from tidemark.store import lineage
 from tidemark.store.asset import Asset
-from tidemark.store.commits.coverage import BackfilledRange, Coverage
 from tidemark.store.commits.kinds import Cause, Replacement
 from tidemark.store.commits.scope import Scope
 from tidemark.store.epoch import ErasedMeanwhileError
@@ -90,26 +89,28 @@ def _rebase_plan(
     if not newer_commits or any(newer.recomputed_ranges is not None for newer in newer_commits):
         return None
     newest = newer_commits[-1]
-    position = commit_info.furthest_position
+    after = commit_info.after
     counted = to_frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
     # The result must not include arrivals that a stream has counted from another event log.
     is_other_log = lineage.is_of_another_log(asset, newest)
     if is_other_log and commit_info.ranges:
         return None
     newest_position = newest.after.at
-    if not is_other_log and newest_position.arrival > position.arrival:
-        arrivals_between = Scope(
-            position.arrival, newest_position.arrival, commit_info.ranges, commit_info.complete
+    if commit_info.ranges and after.at.arrival > newest_position.arrival:
+        # The windows outside of the ranges are up to date only as far as the stream is.
+        return None
+    if not is_other_log:
+        between = Scope.beyond_coverage(
+            after, newest_position.arrival, commit_info.ranges, complete=commit_info.complete
         )
-        further = count_scope(asset.log, asset.counting_transform, arrivals_between)
-        further_partials = temp_tables.materialize(further, few=todo.few)
-        counted = counted.unionByName(to_frame(counted.sparkSession, further_partials))
-        position = newest_position
+        if between.through > between.after:
+            further = count_scope(asset.log, asset.counting_transform, between)
+            further_partials = temp_tables.materialize(further, few=todo.few)
+            counted = counted.unionByName(to_frame(counted.sparkSession, further_partials))
+        if newest_position.arrival > after.at.arrival:
+            after = after.advance_to(newest_position)
     commit_number = newest.commit_number + 1
     partials = temp_tables.materialize(with_commit_number(counted, commit_number), few=todo.few)
-    after = Coverage(position)
-    for start, end in commit_info.ranges:
-        after = newest.after.with_backfill(BackfilledRange(start, end, position))
     defined = commit_number
     if commit_info.parts is None:
         defined = commit_info.defined

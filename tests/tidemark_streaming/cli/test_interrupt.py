@@ -50,7 +50,7 @@ def test_an_interrupt_ends_a_followed_stream_outside_of_requests(
     list(ingest(warehouse, connector(tmp_path / "in")))
     incremental(warehouse, COUNTED)
     settings = engine.model_copy(update={"database": warehouse.database})
-    monkeypatch.setattr(stream, "POLL_SECONDS", 0)
+    monkeypatch.setattr(stream, "LOOK_EVERY", 0)
     spark, looks = warehouse.spark, 0
     until = 0.0
 

@@ -38,6 +38,18 @@ class Scope:
         seen = F.col("arrival") <= coverage.position_column("arrival")
         return cls(-1, coverage.newest_arrival, ranges, complete, seen)
 
+    @classmethod
+    def beyond_coverage(
+        cls, coverage: Coverage, through: int, ranges: Ranges = (), *, complete: bool = False
+    ) -> "Scope":
+        """Return the scope of windows that have counted the arrivals in `coverage`, and are to be
+        up to date through the arrival `through`. If they are already, it has no arrivals."""
+        counted = _common_arrival(coverage, ranges)
+        if counted is not None:
+            return cls(counted, through, ranges, complete)
+        is_new = F.col("arrival") > coverage.position_column("arrival")
+        return cls(coverage.at.arrival, through, ranges, complete, is_new)
+
 
 def _common_arrival(coverage: Coverage, ranges: Ranges) -> int | None:
     """Return the arrival through which all windows of the ranges are up to date.
