@@ -472,21 +472,21 @@ def test_command_line_builds_are_reported_to_dagster(platform: Platform) -> None
     now = json.dumps({"builds": {platform.settings.database: time.time_ns()}})
     sensor = mart_sensor(platform.settings, assets)
     reports = ticks.Ticks(sensor, platform.instance, platform.settings, cursor=now)
-    assert reports.skipped() == "builds: No new builds."
+    assert reports.skipped() == "No new builds."
 
     _, one, _ = commands("docs/dbt.md")
-    assert one == ["marts", MART]
+    assert one == ["dbt", "build", MART]
     platform.mark(FIRST)
     platform.spoil()
     result = call(*one)
     assert result.exit_code == 2, result.stdout
     assert "failed" in result.stderr
-    assert reports.skipped() == "builds: Reported 4 marts and tests."
+    assert reports.skipped() == "Reported 4 marts and tests."
     stood = platform.latest(MART)
     assert stood is not None
     assert stood.metadata["made by"].value == "the command line"
     assert platform.checks(assets, MART) == [False, True]
-    assert reports.skipped() == "builds: No new builds."
+    assert reports.skipped() == "No new builds."
 
     assert call(*one, "--full-refresh").exit_code == 0
     assert platform.mart() == platform.counted()

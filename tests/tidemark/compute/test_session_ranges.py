@@ -23,6 +23,7 @@ from tidemark.run import commit
 from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.commits.kinds import SessionReplacement
 from tidemark.store.event_log.log import Log
+from tidemark.store.lineage import StaleError
 from tidemark.store.state import State
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import check_parity
@@ -244,7 +245,8 @@ def test_a_range_backfill_without_reusable_sessions_computes_all(logged: Warehou
     new = renamed(VISITS, "new")
     assert backfill(logged, new, *PIECES[1]).window_from is None
     longer = replace(new, allowed_lateness=10 * MINUTE)
-    assert backfill(logged, longer, *PIECES[1]).window_from is None
+    with pytest.raises(StaleError):
+        backfill(logged, longer, *PIECES[1])
     kept = replace(renamed(VISITS, "kept"), accumulation="accumulating")
     incremental(logged, kept)
     assert backfill(logged, kept, *PIECES[1]).window_from is None
