@@ -164,7 +164,7 @@ def test_a_killed_promotion_leaves_either_all_old_or_all_new_rows(
     engine: Settings, warehouse: Warehouse, where: str
 ) -> None:
     old, new = rebuilt(warehouse)
-    assert dies(_DYING, engine, warehouse, where, "promote")
+    assert dies(_DYING, engine, warehouse, where, "promote_tables")
     assert rows(warehouse) == (new if where == "ledger" else old)
     done = work.promote_tables(warehouse, WIDER)
     assert rows(warehouse) == new
@@ -186,7 +186,7 @@ def test_a_run_completes_a_killed_promotion_or_rollback(
 ) -> None:
     """The run may have any definition, because a swap needs none."""
     old, new = rebuilt(warehouse)
-    assert dies(_DYING, engine, warehouse, where, "promote")
+    assert dies(_DYING, engine, warehouse, where, "promote_tables")
     with pytest.raises(DefinitionChangedError):
         incremental(warehouse, PER_MINUTE, pinned_definition=True)
     assert rows(warehouse) == new

@@ -183,7 +183,7 @@ def test_a_killed_replay_counts_nothing_twice(
     assert check_parity(warehouse, PER_MINUTE).is_equal
     side = work.replay_to_side_tables(warehouse, PER_MINUTE, SINCE, "tried")
     assert side.windows == len(rows(warehouse, side.table))
-    assert dies(_DYING, engine, warehouse, where, "replay")
+    assert dies(_DYING, engine, warehouse, where, "replay_windows")
     # The next run completes it.
     incremental(warehouse, PER_MINUTE)
     asset = Asset(warehouse, PER_MINUTE)
