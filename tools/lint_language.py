@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from readability import FILLERS, bound_name
+from readability import FILLERS, bound_name, line_of
 
 ROOT = Path(__file__).parents[1]
 CODE = ("platform", "streaming", "assets", "benchmarks")
@@ -179,8 +179,8 @@ def _in_code(file: Path) -> Iterator[Hit]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _in_function(file, node)
         name = bound_name(node)
-        if has_no_fillers and name in FILLERS - SIDES:
-            yield Hit(file.relative_to(ROOT), node.lineno, "filler", name)
+        if has_no_fillers and name is not None and name in FILLERS - SIDES:
+            yield Hit(file.relative_to(ROOT), line_of(node), "filler", name)
 
 
 def _in_function(file: Path, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Hit]:

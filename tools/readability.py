@@ -126,8 +126,9 @@ class Code:
             for measure in _find_hits(node):
                 self.hits[measure] += 1
                 if measure == self.listed:
-                    line = text.splitlines()[node.lineno - 1]
-                    self.listing.append(f"{file}:{node.lineno}: {line.strip()}")
+                    number = line_of(node)
+                    line = text.splitlines()[number - 1]
+                    self.listing.append(f"{file}:{number}: {line.strip()}")
             if bound_name(node):
                 self.totals["names"] += 1
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -203,6 +204,12 @@ def _assigns_tuple(node: ast.AST) -> bool:
     return isinstance(node.targets[0], ast.Tuple)
 
 
+def line_of(node: ast.AST) -> int:
+    """Return the number of the line in which a node begins."""
+    assert isinstance(node, ast.expr | ast.stmt | ast.arg)
+    return node.lineno
+
+
 def bound_name(node: ast.AST) -> str | None:
     """Return the name of the variable or parameter that a node binds."""
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -258,7 +265,7 @@ def _record(figures: dict[str, float]) -> None:
 
 def main(arguments: list[str]) -> int:
     """Print the figures. Return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="*", type=Path, help="by default, the package")
     parser.add_argument("--worst", type=int, metavar="N", help="list the N worst functions")
     parser.add_argument("--list", choices=[*MEASURES], help="list each hit of a measure")

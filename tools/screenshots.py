@@ -25,8 +25,11 @@ FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 STREAMED = "departures_hourly"
 """The asset whose stream runs while the pictures are taken."""
 
-GROUPS = ("flights", "weather", "staging", "reliability", "marts")
-"""The groups that are open in the picture of the lineage."""
+MART = "daily_punctuality"
+"""The mart whose lineage is shown."""
+
+CONNECTOR = "flights_connector"
+"""The first asset of this lineage, which the page shows once it is complete."""
 
 SETTLED = 4000
 """Milliseconds to wait after a page shows its content, for pictures in it."""
@@ -50,9 +53,9 @@ def main() -> int:
         page.goto(services.watch_url(settings))
         page.get_by_text("● streaming").first.wait_for(timeout=LOADED)
         take_picture(page, IMAGES / "live_page.png")
-        open_groups = ",".join(f"global@global:{group}" for group in GROUPS)
-        page.goto(f"{services.webserver_url(settings)}/asset-groups?expanded={open_groups}")
-        page.get_by_text(STREAMED).first.wait_for(timeout=LOADED)
+        lineage = "view=lineage&lineageScope=upstream&lineageDepth=6"
+        page.goto(f"{services.webserver_url(settings)}/assets/{MART}?{lineage}")
+        page.get_by_text(CONNECTOR).first.wait_for(timeout=LOADED)
         take_picture(page, IMAGES / "dagster_lineage.png")
         browser.close()
     return 0
