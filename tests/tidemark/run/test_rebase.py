@@ -63,7 +63,7 @@ def count_stored_events(warehouse: Warehouse, asset: WindowedTransform) -> dict[
 
 
 CONCURRENT = [
-    # arrivals of the first run, the backfilled minutes, arrivals that the stream adds meanwhile
+    # arrivals of the first run, the backfilled minutes, arrivals of the stream during the replay
     (2, (0, 1), 1),
     (1, (2, 4), 2),
     (3, (-1, 2), 1),
@@ -71,19 +71,19 @@ CONCURRENT = [
 ]
 
 
-@pytest.mark.parametrize(("first", "backfilled", "meanwhile"), mostly_nightly(CONCURRENT))
+@pytest.mark.parametrize(("first", "backfilled", "streamed"), mostly_nightly(CONCURRENT))
 def test_windows_of_a_replay_that_were_counted_unequally_far_count_each_event_once(
     logged: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
     first: int,
     backfilled: tuple[int, int],
-    meanwhile: int,
+    streamed: int,
 ) -> None:
-    """A range was backfilled, so its windows are ahead of the others. A stream commits meanwhile.
+    """A stream commits during a replay of windows, some of which a backfill brought ahead.
 
     A replay first brings all windows up to date, so this needs a backfill between its two steps.
     """
-    asset = renamed(PER_MINUTE, f"unequal_{first}_{meanwhile}")
+    asset = renamed(PER_MINUTE, f"unequal_{first}_{streamed}")
     incremental(logged, asset, limit=first)
     backfill(logged, asset, *minutes(*backfilled))
     store_partials = commit.store_partials
@@ -91,8 +91,8 @@ def test_windows_of_a_replay_that_were_counted_unequally_far_count_each_event_on
 
     def store_after_the_stream(stored_asset: Asset, plan: Plan, partials: Rows) -> None:
         if not interrupted:
-            interrupted.append(meanwhile)
-            assert incremental(logged, asset, limit=meanwhile) is not None
+            interrupted.append(streamed)
+            assert incremental(logged, asset, limit=streamed) is not None
         store_partials(stored_asset, plan, partials)
 
     with monkeypatch.context() as patch:

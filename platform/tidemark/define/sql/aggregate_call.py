@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from sqlglot import TokenType
@@ -229,10 +230,8 @@ def _read_value(parameter: str, value: Phrase, source: Source) -> str | int | fl
     if not is_number(value):
         raise value.error(f"the argument {parameter} must be a number (got {value}).")
     text = value.write()
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        pass
     try:
         return float(text)
     except ValueError:

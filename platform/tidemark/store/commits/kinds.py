@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from pyspark.sql import functions as F
-
 from tidemark.define.identity.parts import Part
 from tidemark.store.commits.commit_info import CommitInfo, StateCommit
 from tidemark.store.commits.coverage import BackfilledRange, Coverage, TimelinePosition
@@ -39,12 +37,8 @@ class Increment(StateCommit):
         return self.open_before
 
     def counted_scope(self) -> Scope:
-        before = self.before
         # Windows that a backfill has already brought up to date do not count an event again.
-        is_new = None
-        if before.covers:
-            is_new = F.col("arrival") > before.position_column("arrival")
-        return Scope(before.at.arrival, self.furthest_position.arrival, arrivals=is_new)
+        return Scope.beyond_coverage(self.before, self.furthest_position.arrival)
 
 
 NO_COMMIT = Increment()

@@ -1,5 +1,6 @@
-"""Parse the expectations of published rows: `- between: {column: revenue, least: 0}`."""
+"""Parse the expectations of published rows: `- between: {column: revenue, min_value: 0}`."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -8,22 +9,21 @@ from tidemark.define.expectations.expectation import Expectation
 from tidemark.define.transform import WindowedTransform
 from tidemark_streaming.scenario.read.reader import Node
 
-_NAMES = (
-    "between",
-    "column_greater",
-    "late_share_below",
-    "matches_log",
-    "max_change_after_close",
-    "no_gap",
-    "not_null",
-    "one_of",
-    "unique_key",
-    "volume_within",
-)
-_FUNCTIONS: Mapping[str, Callable[..., Expectation]] = {
-    name: getattr(expect, name) for name in _NAMES
-}
+
+def _list_functions() -> dict[str, Callable[..., Expectation]]:
+    functions = dict[str, Callable[..., Expectation]]()
+    for name in expect.__all__:
+        function = getattr(expect, name)
+        # The module also has the class and the levels of expectations.
+        if inspect.isfunction(function):
+            functions[name] = function
+    return functions
+
+
+_FUNCTIONS: Mapping[str, Callable[..., Expectation]] = _list_functions()
 """The functions of `tidemark.expect`, which have the same names and arguments here."""
+
+_NAMES = tuple(_FUNCTIONS)
 
 
 def add_expectations(node: Node, windowed: WindowedTransform) -> WindowedTransform:
