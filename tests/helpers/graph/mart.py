@@ -120,7 +120,9 @@ class MartProject:
         )
         log = Path(mart_tables(store).path_of(name).removeprefix("file://")) / "_delta_log"
         with nullcontext() if when_written is None else _call_when_written(log, when_written):
-            found = self._marts.build_marts(store, address, [name], full_refresh=full_refresh)
+            # The other operations of a case do without the catalog; dbt finds tables there.
+            registered = Warehouse(store.spark, store.location, store.database)
+            found = self._marts.build_marts(registered, address, [name], full_refresh=full_refresh)
         raise_if_any(describe_failure(found))
 
 

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from typing_extensions import override
 
 from helpers.graph.case import EPOCH
 from helpers.kafka.rebuilt import Table
@@ -16,45 +16,64 @@ from tidemark.base.instants import format_instant
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.kafka_position import Topic
+from tidemark_streaming.kafka.topic import KafkaSink
 from tidemark_streaming.sink import writer
 from tidemark_streaming.sink.position import Position, parse_position
 from tidemark_streaming.sink.record import Record
+from tidemark_streaming.sink.transactional_topic import TransactionalTopic
 
 _PARTITIONS = 2
 
 
-@dataclass
-class MemoryTopic:
-    """A topic outside the home, with the methods of `TransactionalTopic`.
+class MemoryTopic(TransactionalTopic):
+    """A topic outside the home.
+
+    Each method overrides one of the product's, so that the type check refuses a method that the
+    writer no longer calls.
 
     Args:
-        place: the location and name of the database.
+        topic: the declared topic; no broker has it.
+        asset: the asset's name.
+        database: the location and name of the database.
     """
 
-    place: str
-    records: list[Record] = field(default_factory=list[Record])
-    is_open: bool = False
-    _id: str = field(default_factory=lambda: uuid4().hex)
-    _position: bytes | None = None
+    def __init__(self, topic: KafkaSink, asset: str, database: str) -> None:
+        super().__init__(topic, asset, database)
+        self.records: list[Record] = []
+        self._is_open = False
+        self._id = uuid4().hex
+        self._position: bytes | None = None
 
     def recreate(self) -> None:
         """Delete the records, and create a topic of the same name. The positions stay."""
         self.records.clear()
         self._id = uuid4().hex
 
+    @property
+    @override
+    def is_open(self) -> bool:
+        return self._is_open
+
+    @override
     def find_topic(self) -> Topic:
         return Topic(self._id, dict.fromkeys(range(_PARTITIONS), (0, 0)))
 
-    def position(self, **_: bool) -> Position | None:
+    @override
+    def read_position(
+        self, *, any_database: bool = False, wait_for_transactions: bool = False
+    ) -> Position | None:
         return parse_position(self._position)
 
-    def open(self) -> None:
-        self.is_open = True
+    @override
+    def open_producer(self) -> None:
+        self._is_open = True
 
+    @override
     def close(self) -> None:
-        self.is_open = False
+        self._is_open = False
 
-    def send(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
+    @override
+    def send_transaction(self, records: Iterable[Record], position: Callable[[], Position]) -> int:
         """Append records, and store the position, as one transaction."""
         pass_fail_point("send")
         sent = list(records)
@@ -84,7 +103,8 @@ def publishing_to(
 
     def open_topic(asset: Definition, warehouse: Warehouse, *_: object) -> MemoryTopic:
         place = f"{warehouse.location}/{warehouse.database}"
-        topic = topics.setdefault(asset.name, MemoryTopic(place))
+        declared = writer.topic_of(asset)
+        topic = topics.setdefault(asset.name, MemoryTopic(declared, asset.name, place))
         # Another process opens its own producer.
         topic.close()
         return topic
