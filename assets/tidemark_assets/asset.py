@@ -20,6 +20,7 @@ from tidemark.define.definition import Definition
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark_assets.base.names import StandaloneNames
 from tidemark_assets.parameter import WINDOWS, reader
+from tidemark_assets.plain_definitions import register_definition
 from tidemark_assets.tables.options import AssetOptions, check_partitions
 from tidemark_assets.tables.source_assets import log_asset
 from tidemark_assets.tables.windows import windows_asset
@@ -144,12 +145,14 @@ def dagster_asset(
 
     def make(windows: Definition) -> TidemarkAsset:
         partitions = check_partitions(f"asset '{windows.name}'", partitions_def)
+        register_definition(windows)
         return _standalone(windows, windows_asset(windows, partitions, options, _STANDALONE))
 
     if definition is None:
         return make
     if isinstance(definition, Definition):
         return make(definition)
+    register_definition(definition)
     ingestion = definition
     if isinstance(ingestion, DerivedSource):
         ingestion = ingestion_of(ingestion)

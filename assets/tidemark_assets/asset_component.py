@@ -28,6 +28,7 @@ from pydantic import BaseModel, Field
 
 from tidemark.define.source import Source
 from tidemark_assets.asset import dagster_asset
+from tidemark_assets.plain_definitions import refuse_plain_definitions
 from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.scenario.read.definition import Title
@@ -126,6 +127,13 @@ class WindowedAsset(dg.Component, dg.Resolvable):
 
     description: str = ""
     """The description of the asset."""
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        # Dagster describes all installed components after it has loaded the folder of a project.
+        # It has no other hook for what it has skipped there.
+        refuse_plain_definitions()
+        return super().get_spec()
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         attributes = self._read_attributes(context)

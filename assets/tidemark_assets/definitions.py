@@ -24,6 +24,7 @@ from tidemark_assets.jobs.operations import Operation, operations_job
 from tidemark_assets.jobs.rebuilds import rebuild_operations
 from tidemark_assets.jobs.replays import replay_operation
 from tidemark_assets.jobs.stream_jobs import stream_job
+from tidemark_assets.plain_definitions import register_definition
 from tidemark_assets.sensors.arrivals import arrivals
 from tidemark_assets.sensors.findings import findings_reporter
 from tidemark_assets.sensors.frame import SensorPart, create_sensor
@@ -139,6 +140,7 @@ def _parts(
         )
     assets: list[dg.AssetsDefinition | dg.AssetSpec] = []
     for ingestion in domains.ingestions.values():
+        register_definition(ingestion)
         connector = ingestion.connector(ingestion.source.name)
         options = show.of_source(ingestion.source.name, names.own(group))
         if not isinstance(connector, DerivedConnector):
@@ -146,6 +148,7 @@ def _parts(
         assets.append(log_asset(ingestion, options, names))
         assets += reference_assets(ingestion.source, options, names)
     for name, definition in domains.transforms.items():
+        register_definition(definition)
         options = show.of_asset(name, names.own(group))
         assets.append(windows_asset(definition, show.partitions_of(name), options, names))
     yield dg.Definitions(assets=assets)
