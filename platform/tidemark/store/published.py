@@ -5,6 +5,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from tidemark.base.errors import DataError
 from tidemark.base.settings import Settings
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.refusals import translate_refusals
 
 
@@ -27,7 +28,7 @@ def read(table: str, *, version: int | None = None, settings: Settings | None = 
     path = f"{settings.warehouse}/{settings.database}/{table}"
     try:
         with translate_refusals(f"read table '{table}'"):
-            return DeltaTable(path, version=version)
+            return open_delta_table(path, version)
     except TableNotFoundError as error:
         raise DataError(
             f"There is no table '{table}' in '{settings.warehouse}/{settings.database}': check the "

@@ -20,6 +20,7 @@ from tidemark.base.errors import DataError, DefinitionError, summarize_error
 from tidemark.base.settings import NOT_IN_PATHS
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.rows import INSTANT, Rows, to_frame
@@ -430,7 +431,7 @@ class DeltaConnector:
 
     def _open_table(self) -> DeltaTable:
         try:
-            return DeltaTable(self.path)
+            return open_delta_table(self.path)
         except TableNotFoundError:
             raise DataError(
                 f"There is no Delta table at '{self.path}', from which source '{self.source.name}' "

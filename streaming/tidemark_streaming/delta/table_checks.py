@@ -7,6 +7,7 @@ from deltalake import DeltaTable
 from tidemark.base.errors import DataError, DefinitionError
 from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.rows import spark_schema
 from tidemark_streaming.delta.versions import CHANGE_TYPE
 
@@ -124,7 +125,7 @@ class TableChecks:
 
     def check_feed(self, version: int) -> None:
         """Raise a DataError if the change data feed was not enabled as of a version."""
-        if DeltaTable(self.path, version).metadata().configuration.get(_FEED) != "true":
+        if open_delta_table(self.path, version).metadata().configuration.get(_FEED) != "true":
             raise DataError(
                 f"{self.table_name} has no change data feed for version {version}, because the "
                 "feed was enabled later. Set `start` to the version that enabled it, which "

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 from tidemark.base.errors import DataError, summarize_error
 from tidemark.define.helper_columns import name_helper
 from tidemark.store.committers import statistics
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.rows import arrow_schema, spark_schema
 from tidemark_streaming.connector import CHUNK
@@ -136,7 +137,7 @@ def read_commit(path: str, version: int, part: VersionPart) -> Commit | None:
     needed_files = files
     if part is VersionPart.WHOLE:
         try:
-            files = _list_files(DeltaTable(path, version))
+            files = _list_files(open_delta_table(path, version))
         except DeltaError:
             return None
         needed_files = files
@@ -262,7 +263,7 @@ def _kept_rows(table: DeltaTable, files: Sequence[File], version: int) -> dict[s
     marked = [file.path for file in files if file.marked]
     if not marked:
         return {}
-    vectors = pa.table(DeltaTable(table.table_uri, version).deletion_vectors()).to_pylist()
+    vectors = pa.table(open_delta_table(table.table_uri, version).deletion_vectors()).to_pylist()
     selections = dict[str, Any]()
     for vector in vectors:
         selections[_decode_path(vector["filepath"])] = vector["selection_vector"]

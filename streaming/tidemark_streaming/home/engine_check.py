@@ -13,7 +13,6 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -24,6 +23,7 @@ from tidemark.engine import python_probe
 from tidemark.engine.conf import SETTINGS
 from tidemark.engine.project_code import carry_code, find_code
 from tidemark.engine.python_probe import describe_python, describe_server, describe_workers
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.refusals import translate_refusals
 
@@ -126,7 +126,7 @@ def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
         return
     try:
         with translate_refusals(f"read '{table}' on this machine"):
-            (newest,) = DeltaTable(table).history(1)
+            (newest,) = open_delta_table(table).history(1)
     except (TidemarkError, DeltaError, OSError) as error:
         yield Difference(
             "store",
@@ -191,7 +191,7 @@ def _check_server(
         query.stop()
         yield Difference("server", f"A streaming query did not end within {_SECONDS} seconds.")
         return
-    (row,) = DeltaTable(table).to_pyarrow_table().to_pylist()
+    (row,) = open_delta_table(table).to_pyarrow_table().to_pylist()
     local = describe_python(_OF_SERVER, modules)
     yield from _compare_pythons("server", json.loads(row["described"]), local)
 

@@ -23,7 +23,7 @@ def store_conf() -> dict[str, str]:
     """Return the settings of Spark for the object store that the environment names."""
     return {
         "spark.hadoop.fs.s3a.endpoint": os.environ["AWS_ENDPOINT_URL"],
-        "spark.hadoop.fs.s3a.endpoint.region": os.environ["AWS_REGION"],
+        "spark.hadoop.fs.s3a.endpoint.region": os.environ.get("AWS_REGION", "eu-west-1"),
         "spark.hadoop.fs.s3a.path.style.access": "true",
     }
 

@@ -16,6 +16,9 @@ import requests
 _OWN_HEADERS = ("transfer-encoding", "connection", "content-length")
 """The headers that the proxy sets itself."""
 
+_UNKNOWN_KEY = b"""<?xml version="1.0" encoding="UTF-8"?>
+<Error><Code>InvalidAccessKeyId</Code><Message>The key is unknown.</Message></Error>"""
+
 
 class Request(NamedTuple):
     """A request to the object store.
@@ -39,10 +42,15 @@ class StoreProxy:
     def __init__(self, store: str) -> None:
         self.store = store
         self.requests = list[Request]()
+        self.signers = set[str]()
+        """The key, the region and the session token of each signature, such as
+        `KEY/us-east-1/TOKEN`."""
         self.delay = 0.0
         """Seconds by which each request is delayed."""
         self.drops_conditions = False
         """True if the proxy removes the condition that a key must not exist."""
+        self.refused_keys = set[str]()
+        """The access keys whose requests the proxy refuses."""
         self.is_away = False
         """True if the proxy closes each connection without a reply."""
         self.lost_answers = 0
@@ -102,11 +110,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _forward(self) -> None:
         self.proxy.requests.append(self._parse())
+        self.proxy.signers.add(self._find_signer())
         if self.proxy.is_away:
             self.close_connection = True
             return
         time.sleep(self.proxy.delay)
         length = int(self.headers.get("Content-Length") or 0)
+        if self._find_signer().partition("/")[0] in self.proxy.refused_keys:
+            self.rfile.read(length)
+            self._refuse_key()
+            return
         response = self._session.request(
             self.command,
             f"{self.proxy.store}{self.path}",
@@ -136,6 +149,21 @@ class _Handler(BaseHTTPRequestHandler):
         return name != "connection" and not (
             name == "if-none-match" and self.proxy.drops_conditions
         )
+
+    def _refuse_key(self) -> None:
+        content = b"" if self.command == "HEAD" else _UNKNOWN_KEY
+        self.send_response(403)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def _find_signer(self) -> str:
+        # The header has, among others, `Credential=KEY/20260131/us-east-1/s3/aws4_request,`.
+        _, _, scope = self.headers.get("Authorization", "").partition("Credential=")
+        if not scope:
+            return "unsigned"
+        key, _, region, *_ = scope.split("/")
+        return f"{key}/{region}/{self.headers.get('x-amz-security-token', '')}"
 
     def _parse(self) -> Request:
         address = urlsplit(self.path)

@@ -22,6 +22,7 @@ from deltalake import CommitProperties, DeltaTable
 from deltalake.exceptions import DeltaError
 
 from tidemark.base.errors import StoreError
+from tidemark.store.committers.client_options import client_options
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.refusals import is_conflict
 
@@ -99,7 +100,12 @@ def _is_refused(path: str, comment: str, start: Barrier) -> bool:
     start.wait()
     try:
         DeltaTable.create(
-            path, _SCHEMA, mode="error", description=comment, commit_properties=FIRST_COMMIT
+            path,
+            _SCHEMA,
+            mode="error",
+            description=comment,
+            storage_options=client_options(path),
+            commit_properties=FIRST_COMMIT,
         )
     except DeltaError as error:
         if is_conflict(error):

@@ -30,6 +30,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from tidemark.base.errors import ConflictError
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.copy_folders import CopyFolder
 from tidemark.store.committers.durable import LAST_CHECKPOINT, LOG, added_files
 from tidemark.store.committers.log_listing import (
@@ -115,7 +116,7 @@ class LogCopy:
         if folder is not None:
             with suppress(DeltaError):
                 return CopiedTable(folder, self._url, version)
-        return DeltaTable(self._url, version)
+        return open_delta_table(self._url, version)
 
     def has_table(self) -> bool:
         """Return whether the table exists."""

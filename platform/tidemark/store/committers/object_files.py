@@ -11,14 +11,17 @@ from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import ObjectStore, from_url
 
+from tidemark.store.committers.client_options import client_options
+
 if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode
+    from obstore.store import S3Config
 
 _SETTINGS = ("AWS_", "AZURE_", "GOOGLE_")
 """How the names of the environment variables begin that configure a client."""
@@ -198,19 +201,24 @@ def split_address(url: str) -> tuple[str, str]:
 
 
 def open_store(bucket: str) -> ObjectStore:
-    """Return a client for a bucket, with the present environment variables."""
+    """Return a client for a bucket, with the present environment variables and options."""
     settings = {n: v for n, v in os.environ.items() if n.startswith(_SETTINGS)}
-    return _create_client(bucket, tuple(sorted(settings.items())))
+    options = client_options(bucket)
+    return _create_client(bucket, tuple(sorted(settings.items())), tuple(sorted(options.items())))
 
 
 @lru_cache(maxsize=8)
-def _create_client(bucket: str, settings: tuple[tuple[str, str], ...]) -> ObjectStore:
+def _create_client(
+    bucket: str, settings: tuple[tuple[str, str], ...], options: tuple[tuple[str, str], ...]
+) -> ObjectStore:
     """Return a client, which keeps its connections open.
 
     Args:
         settings: the environment variables that the client reads.
+        options: the options that it gets in addition.
     """
-    return from_url(bucket)
+    # The client accepts the names of variables, which its types do not list.
+    return from_url(bucket, config=cast("S3Config", dict(options)))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.file_systems import local_folder
 from tidemark.store.committers.local_tables import LocalTables
 
@@ -36,7 +37,7 @@ class OpenTables:
 
     def open_separately(self, table: str) -> DeltaTable:
         """Return a table at its newest version, as an object that later calls do not update."""
-        return DeltaTable(self.path_of(table))
+        return open_delta_table(self.path_of(table))
 
     def base_of_commit(self, table: str) -> DeltaTable:
         """Return a table at its newest version, for a commit that must not follow another one.

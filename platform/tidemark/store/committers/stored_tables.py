@@ -8,6 +8,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from tidemark.base.errors import ConflictError
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.log_copy import CopiedTable, LogCopy, shared_copy
 
 _COPIED_FILES = 60
@@ -63,7 +64,7 @@ class StoredTables:
     ) -> Iterator[DeltaTable]:
         if reads_rows and not _has_few_rows(opened):
             # delta-rs reads the rows from the store, and makes the commit there itself.
-            current = DeltaTable(f"{self._address}/{table}")
+            current = open_delta_table(f"{self._address}/{table}")
             if _read_version(current) != _read_version(opened):
                 raise ConflictError(f"Another commit to '{table}' came first.")
             yield current

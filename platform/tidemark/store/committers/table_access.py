@@ -10,6 +10,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.sql import SparkSession
 
 from tidemark.store.committers import conditional
+from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.file_systems import file_system, local_folder
 from tidemark.store.committers.leftovers import written_at
 from tidemark.store.committers.log_entry import version_id
@@ -112,7 +113,7 @@ class TableAccess:
     def version_at(self, path: str) -> int | None:
         """Return the newest version of the Delta table at any path; None without a table."""
         try:
-            return DeltaTable(path).version()
+            return open_delta_table(path).version()
         except TableNotFoundError:
             return None
 
