@@ -71,6 +71,9 @@ def test_the_documented_queries_read_the_windows(engine: Settings, tmp_path: Pat
     assert "2026-01-01T09:00:00Z,2026-01-01T10:00:00Z,york,36.0,12.0,20.0" in said, said
     assert re.search(r"\n0 2026-01-01 09:00:00\+00:00 +(york|leeds)", said), said
     assert "4 windows in version" in said
+    assert said.count("apiVersion: v3.1.0") == 1
+    contract = (tmp_path / "shop/orders_hourly.odcs.yaml").read_text()
+    assert contract in said
     # Polars and Spark return the same final windows.
     assert re.search(r"│ leeds ┆ 8.5 +│\n│ york +┆ 36.0 +│", said), said
     assert re.search(r"\|leeds\| +8.5\|\n\| york\| +36.0\|", said), said

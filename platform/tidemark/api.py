@@ -43,6 +43,7 @@ from tidemark.define.watermarks import (
     forward,
 )
 from tidemark.define.windows import Calendar, Cumulating, Global, Session, Sliding, Tumbling, Window
+from tidemark.store.data_contract import export_contract
 from tidemark.store.published import read
 from tidemark.store.warehouse import Warehouse
 
@@ -92,6 +93,7 @@ __all__ = [
     "asof_join",
     "chain",
     "expect",
+    "export_contract",
     "forward",
     "join",
     "read",

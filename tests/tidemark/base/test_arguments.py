@@ -121,6 +121,7 @@ VALID: Mapping[Callable[..., Any], Mapping[str, Any]] = {
     tm.chain: {"of": PER_MINUTE, "name": "chained"},
     tm.row_asset: {"source": READINGS},
     tm.secret: {"reference": "env:KEY"},
+    tm.export_contract: {"asset": PER_MINUTE},
     dagster_asset: {
         "definition": PER_MINUTE,
         "partitions_def": dg.DailyPartitionsDefinition("2026-01-01"),

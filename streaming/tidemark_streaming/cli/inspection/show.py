@@ -1,4 +1,4 @@
-"""`tidemark show`: show windows and late events of assets, and events of sources.
+"""`tidemark show`: show windows, late events and contracts of assets, and events of sources.
 
 The command does not need the engine.
 """
@@ -63,10 +63,22 @@ def show_rows(
     as_csv: Annotated[
         bool, typer.Option("--csv", help="Print all columns as CSV on stdout, for scripts.")
     ] = False,
+    contract: Annotated[
+        bool,
+        typer.Option("--contract", help="Print the asset's data contract (ODCS 3.1) as YAML."),
+    ] = False,
+    owner: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --contract: who answers for the table, as an email address or team:NAME; "
+            "may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Show the windows that an asset has published, or the events of a source, the newest first.
 
     For a source, --from and --to refer to the event time, and --key to any column.
+    With --contract, show no rows, but what readers of the asset's table can rely on.
 
     Example: `tidemark show orders_hourly --from 2026-01-01 --key city=york`
     """
@@ -74,6 +86,17 @@ def show_rows(
     from tidemark.store.rows import to_display
     from tidemark_streaming.snapshot.tables import Tables
 
+    if contract:
+        shows_rows = late or final or json or as_csv or key or begin or end
+        if shows_rows:
+            raise DefinitionError(
+                "A contract describes the whole table: use --contract without options that choose "
+                "rows or their format."
+            )
+        _print_contract(Home(), name, owner or [])
+        return
+    if owner:
+        raise DefinitionError("--owner is part of a data contract: add --contract.")
     if late and final:
         raise DefinitionError(
             "Use either --final, for windows, or --late, for events, but not both."
@@ -96,6 +119,19 @@ def show_rows(
             _print_csv(existing, shown)
     elif rows is not None:
         _print_table(rows, columns, limit)
+
+
+def _print_contract(home: Home, name: str, owners: list[str]) -> None:
+    from tidemark.define.source import Source
+    from tidemark.store.data_contract import export_contract
+
+    asset = home.find_asset_or_source(name)
+    if isinstance(asset, Source):
+        raise DefinitionError(
+            f"'{name}' is a source: --contract describes the windows that an asset publishes. Use "
+            "the name of an asset."
+        )
+    sys.stdout.write(export_contract(asset, owners=owners, settings=home.settings))
 
 
 def _print_csv(columns: list[str], rows: list[dict[str, Any]]) -> None:

@@ -1,0 +1,1 @@
+"""Data contracts: what readers of an asset's published table can rely on."""
