@@ -41,6 +41,8 @@ In all time zones, partitions begin at a multiple of a quarter of an hour.
 
 ROWS = "dagster/partition_row_count"
 _ALL_ROWS = "dagster/row_count"
+TABLE_BYTES = "table bytes"
+"""The metadata key for the size of a whole table. Dagster defines no key for sizes."""
 RUN = "run"
 """The metadata key for the ID, in the ledger, of the run that a materialization reports."""
 
@@ -237,7 +239,7 @@ def _in_partitions(
 
 
 def _table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str]) -> Metadata:
-    """Return the location and the columns of a table, without the engine."""
+    """Return the location, the columns and the size of a table, without the engine."""
     metadata: Metadata = {
         "dagster/table_name": f"{warehouse.database}.{table}",
         "dagster/uri": _as_uri(warehouse.path_of(table)),
@@ -246,17 +248,18 @@ def _table_metadata(warehouse: Warehouse, table: str, meanings: Mapping[str, str
         fields = spark_schema(delta_schema(warehouse.read_schema(table))).fields
         columns = {f.name: f.dataType.simpleString() for f in fields}
         metadata["dagster/column_schema"] = describe.schema(columns, meanings)
+        metadata[TABLE_BYTES] = warehouse.total_bytes(table)
     return metadata
 
 
 def log_table_metadata(warehouse: Warehouse, source: Source) -> Metadata:
-    """Return the location and the columns of a source's log, without the engine."""
+    """Return the location, the columns and the size of a source's log, without the engine."""
     meanings = {source.event_time: "Event time", **describe.MEANINGS}
     return _table_metadata(warehouse, source.log_table, meanings)
 
 
 def windows_metadata(warehouse: Warehouse, transform: Definition, names: Names) -> Metadata:
-    """Return the location, the columns and the column lineage of windows, without the engine.
+    """Return the location, columns, size and column lineage of windows, without the engine.
 
     Catalogs read them from materializations, and not from definitions.
     """

@@ -125,6 +125,9 @@ def test_a_reported_partition_has_what_catalogs_read(
     log = dg.AssetKey("readings_log")
     assert lineage.deps_by_column["sensor"] == [dg.TableColumnDep(log, "sensor")]
     assert metadata["dagster/partition_row_count"].value == 1
+    files = [path.stat().st_size for path in table.glob("**/*.parquet")]
+    assert files
+    assert metadata["table bytes"].value == sum(files)
 
 
 def test_many_runs_between_two_ticks_are_one_report_per_partition(

@@ -129,6 +129,8 @@ def test_an_ingest_without_pending_data_reports_no_arrivals(platform: Platform) 
     rows_before = recorded(platform, "flights_log")["dagster/row_count"]
     assert platform.materialize(LOG).success
     facts = recorded(platform, "flights_log")
+    folder = Path(platform.resource.warehouse.path_of("flights_log"))
+    assert facts["table bytes"] == sum(path.stat().st_size for path in folder.glob("**/*.parquet"))
     assert (facts["arrivals"], facts["arrival range"]) == (0, "none")
     assert facts["dagster/row_count"] == rows_before
 

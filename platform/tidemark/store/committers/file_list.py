@@ -29,6 +29,11 @@ def max_row_count(opened: DeltaTable, conditions: Sequence[Condition]) -> int:
     return sum(file["num_records"] for file in _select_files(opened, conditions))
 
 
+def total_bytes(opened: DeltaTable) -> int:
+    """Return the size of the table's data files in bytes."""
+    return sum(file["size_bytes"] for file in _select_files(opened, ()))
+
+
 def max_value(opened: DeltaTable, column: str) -> int | None:
     """Return the greatest value of a column; None if it has no value."""
     files = _select_files(opened, ())

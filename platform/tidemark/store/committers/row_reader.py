@@ -59,6 +59,10 @@ class RowReader(TableAccess):
         """Return an upper bound of the number of rows that satisfy all conditions."""
         return file_list.max_row_count(self._open_newest(table), bounds)
 
+    def total_bytes(self, table: str) -> int:
+        """Return the size of the table's current data files in bytes, without reading them."""
+        return file_list.total_bytes(self._open_newest(table))
+
     def read_change_feed(self, table: str, after_version: int) -> DataFrame:
         """Return the change data feed of the commits after `after_version`.
 
