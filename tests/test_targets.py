@@ -94,8 +94,8 @@ TESTS_OF_COMMANDS: dict[str, dict[str, tuple[str, ...]]] = {
         "test_a_dropped_asset_starts_from_the_beginning": ("drop",),
     },
     f"{CLI}/operations/test_engine.py": {
-        "test_the_settings_are_printed_each_below_its_reason": ("engine-conf",),
-        "test_an_engine_that_fits_and_one_that_does_not": ("engine-check",),
+        "test_the_settings_are_printed_each_below_its_reason": ("engine conf",),
+        "test_an_engine_that_fits_and_one_that_does_not": ("engine check",),
     },
     f"{CLI}/operations/test_fsck.py": {
         "test_damage_is_reported": ("fsck",),

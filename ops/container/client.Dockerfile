@@ -19,4 +19,4 @@ WORKDIR /home/tidemark/shop
 COPY --chown=tidemark . .
 ENV TIDEMARK_LOG_FORMAT=json
 
-CMD ["tidemark", "engine-check"]
+CMD ["tidemark", "engine", "check"]

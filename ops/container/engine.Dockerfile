@@ -21,7 +21,7 @@ RUN ln --symbolic "$(python -c 'import pyspark; print(pyspark.__path__[0])')" "$
 COPY engine_jars.py /tmp/
 RUN python /tmp/engine_jars.py && rm /tmp/engine_jars.py
 RUN mkdir --parents "$SPARK_HOME/conf" \
-    && tidemark engine-conf > "$SPARK_HOME/conf/spark-defaults.conf" \
+    && tidemark engine conf > "$SPARK_HOME/conf/spark-defaults.conf" \
     && echo "spark.connect.grpc.binding.address 127.0.0.1" >> "$SPARK_HOME/conf/spark-defaults.conf"
 
 # The Spark operator runs the first script. It ends the server by a signal, so the second does nothing.

@@ -98,7 +98,7 @@ def test_a_difference_of_the_workers_is_reported(
 ) -> None:
     planted = {"spark.executorEnv.PYTHONHASHSEED": "7"}
     with own_engine(new_cluster(**planted)) as engine:
-        checked = create_client(client_folder / "planted", engine).call("engine-check")
+        checked = create_client(client_folder / "planted", engine).call("engine", "check")
     assert checked.returncode != 0
     output = " ".join((checked.stdout + checked.stderr).split())
     assert "workers" in output
@@ -106,7 +106,7 @@ def test_a_difference_of_the_workers_is_reported(
 
 
 def test_the_cluster_fits(client: Machine, cluster: OwnEngine) -> None:
-    checked = client.call("engine-check")
+    checked = client.call("engine", "check")
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert checked.stdout == ""
     assert "fits" in checked.stderr

@@ -70,8 +70,7 @@ PANELS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "fsck": fsck.check_tables,
         "erase": erase.erase_events,
         "drop": maintain.drop_tables,
-        "engine-conf": engine.engine_conf,
-        "engine-check": engine.engine_check,
+        "engine": engine.app,
     },
     "Extras": {extra.name: extra.command_function for extra in find_extras()},
 }

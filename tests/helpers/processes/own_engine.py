@@ -1,6 +1,6 @@
 """A Spark Connect server that Tidemark has not started, as on a user's cluster.
 
-It has the settings of `tidemark engine-conf` and Delta's jars. Its Python has the libraries that
+It has the settings of `tidemark engine conf` and Delta's jars. Its Python has the libraries that
 Tidemark depends on, but neither Tidemark nor a project.
 """
 

@@ -168,7 +168,7 @@ def test_an_error_of_a_function_names_the_line_in_the_project(project: Project) 
 
 
 def test_the_engine_fits_although_it_lacks_the_project(project: Project) -> None:
-    done = project.call("engine-check")
+    done = project.call("engine", "check")
     assert (done.returncode, done.stdout) == (0, "")
 
 
@@ -181,7 +181,7 @@ def test_a_second_project_with_the_same_database_is_refused_before_any_work(
     shutil.copytree(project.folder / "stall", tmp_path / "stall")
     shutil.copy(project.folder / "tidemark.toml", tmp_path)
     second.write_tax("10")
-    for command in (("ingest", "sales"), ("run", "sales_hourly"), ("engine-check",)):
+    for command in (("ingest", "sales"), ("run", "sales_hourly"), ("engine", "check")):
         done = second.call(*command)
         assert done.returncode == 2
         assert "set TIDEMARK_DATABASE to another name" in " ".join(done.stderr.split())
