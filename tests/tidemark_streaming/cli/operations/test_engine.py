@@ -23,7 +23,7 @@ def test_an_engine_that_fits_and_one_that_does_not(
 ) -> None:
     monkeypatch.setenv("TIDEMARK_DOMAINS", "gated")
     fits = call("engine", "check")
-    assert fits.exit_code == 0
+    assert fits.exit_code == 0, fits.stdout
     assert "it fits" in fits.stderr
     monkeypatch.setenv("TIDEMARK_DOMAINS", "no_such_domain")
     found = call("engine", "check", "--json")
