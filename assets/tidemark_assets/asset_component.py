@@ -1,4 +1,4 @@
-"""A component with a windowed asset in YAML.
+"""Components in YAML: a windowed asset, and event logs without a windowed asset.
 
 # src/my_project/defs/orders_hourly/defs.yaml
 type: tidemark.dagster.WindowedAsset
@@ -24,69 +24,21 @@ from dagster.components.resolved.core_models import (
     WeeklyPartitionsDefinitionModel,
     resolve_partitions_def,
 )
-from pydantic import BaseModel, Field
 
-from tidemark.define.source import Source
 from tidemark_assets.asset import dagster_asset
+from tidemark_assets.component_scaffolders import EventLogsScaffolder, WindowedAssetScaffolder
+from tidemark_assets.connector_nodes import read_ingestion
 from tidemark_assets.plain_definitions import refuse_plain_definitions
-from tidemark_streaming.connector import Ingestion
-from tidemark_streaming.files import FileConnector
 from tidemark_streaming.scenario.read.definition import Title
 from tidemark_streaming.scenario.read.parse import Definitions, read_definitions
 from tidemark_streaming.scenario.read.reader import Node
 
-__all__ = ["WindowedAsset"]
+__all__ = ["EventLogs", "WindowedAsset"]
 
-_CSV = {"format": "csv", "options": {"header": True}}
-_FORMATS = ("csv", "json", "parquet")
 _FILES = ("defs.yaml", "defs.yml")
 """The names that Dagster accepts for the file of a component."""
 _PARSED = ("sources", "derived", "transform", "connectors")
 """The attributes that are read by the parser of scenarios."""
-
-
-class WindowedAssetParams(BaseModel):
-    """The parameters of `dg scaffold defs tidemark.dagster.WindowedAsset NAME`."""
-
-    source: str = Field(default="events", description="The name of the source.")
-    event_time: str = Field(
-        default="at", description="The column with the time at which an event happened."
-    )
-    key: str | None = Field(default=None, description="A column by which events are grouped.")
-    window: str = Field(default="1 hour", description="The size of the windows.")
-    start_date: str = Field(default="2026-01-01", description="The day of the first partition.")
-
-
-class WindowedAssetScaffolder(dg.Scaffolder[WindowedAssetParams]):
-    """Writes the `defs.yaml` of a windowed asset that counts the events in CSV files."""
-
-    @classmethod
-    def get_scaffold_params(cls) -> type[WindowedAssetParams]:
-        return WindowedAssetParams
-
-    def scaffold(self, request: dg.ScaffoldRequest[WindowedAssetParams]) -> None:
-        params = request.params
-        columns = {params.event_time: "timestamp"}
-        transform: dict[str, Any] = {"source": params.source}
-        if params.key is not None:
-            columns[params.key] = "string"
-            transform["keys"] = [params.key]
-        transform["window"] = {"tumbling": {"size": params.window}}
-        transform["allowed_lateness"] = params.window
-        transform["aggregates"] = {"number": "count"}
-        source = {
-            "event_time": params.event_time,
-            "columns": columns,
-            "watermark": {"bounded_out_of_orderness": "10 minutes"},
-        }
-        attributes = {
-            "name": request.target_path.name,
-            "sources": {params.source: source},
-            "connectors": {params.source: {"files": _CSV}},
-            "transform": transform,
-            "partitions_def": {"type": "daily", "start_date": params.start_date},
-        }
-        dg.scaffold_component(request, attributes)
 
 
 @dg.scaffold_with(WindowedAssetScaffolder)
@@ -120,10 +72,10 @@ class WindowedAsset(dg.Component, dg.Resolvable):
     """The time windows by which the asset is materialized."""
 
     connectors: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """How events arrive, by source: `files`. A source without one has its event log elsewhere."""
+    """How events arrive, by source. A source without one has its event log elsewhere."""
 
     derived: Mapping[str, Any] | None = None
-    """Joins, as-of joins, unions and chains, by name."""
+    """Joins, as-of joins, unions, chains and row assets, by name."""
 
     description: str = ""
     """The description of the asset."""
@@ -136,14 +88,20 @@ class WindowedAsset(dg.Component, dg.Resolvable):
         return super().get_spec()
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        attributes = self._read_attributes(context)
+        attributes_by_name = {
+            "sources": self.sources,
+            "derived": self.derived,
+            "transform": self.transform,
+            "connectors": self.connectors,
+        }
+        attributes = _read_attributes(context, attributes_by_name)
         definitions = self.read(attributes)
         assert definitions.transform is not None
-        assets: list[dg.AssetsDefinition] = []
-        for key, value in attributes["connectors"].read_entries("'connectors'"):
-            source = definitions.sources[key.read_word("a source", list(definitions.sources))]
-            assets.append(dagster_asset(_read_ingestion(source, value)))
-        assets += map(dagster_asset, definitions.derived.values())
+        assets = _event_logs(definitions, attributes["connectors"])
+        for source in definitions.derived.values():
+            base = source.derivation.asset
+            if base is not None:
+                assets.append(dagster_asset(base, partitions_def=self.partitions_def))
         assets.append(dagster_asset(definitions.transform, partitions_def=self.partitions_def))
         return dg.Definitions(assets=assets)
 
@@ -155,18 +113,72 @@ class WindowedAsset(dg.Component, dg.Resolvable):
         """
         return read_definitions(attributes, Title(self.name, self.description, accumulation=None))
 
-    def _read_attributes(self, context: dg.ComponentLoadContext) -> dict[str, Node]:
-        """Return the attributes as nodes, which know their lines in the YAML file."""
-        place = context.component_path
-        file = next((f for name in _FILES if (f := place.file_path / name).exists()), None)
-        if file is None:
-            # The component stands in a Python file.
-            given = {
-                name: getattr(self, name) for name in _PARSED if getattr(self, name) is not None
-            }
-            return _read_nodes(place.file_path, yaml.safe_dump(given), 0)
-        document = place.instance_key if isinstance(place.instance_key, int) else 0
-        return _read_nodes(file, file.read_text(), document, "attributes")
+
+@dg.scaffold_with(EventLogsScaffolder)
+@dataclass(kw_only=True)
+class EventLogs(dg.Component, dg.Resolvable):
+    """Event logs by Tidemark in YAML: of sources, joins, as-of joins, unions and row assets.
+
+    `sources`, `derived` and `connectors` are written as in the component `WindowedAsset`, which
+    reads the event logs of sources by their names.
+    """
+
+    sources: Mapping[str, Any]
+    """The sources by name, each with `event_time`, `columns` and `watermark`."""
+
+    connectors: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """How events arrive, by source. A source without one has its event log elsewhere."""
+
+    derived: Mapping[str, Any] | None = None
+    """Joins, as-of joins, unions and row assets, by name."""
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        attributes_by_name = {
+            "sources": self.sources,
+            "derived": self.derived,
+            "connectors": self.connectors,
+        }
+        attributes = _read_attributes(context, attributes_by_name)
+        definitions = read_definitions(attributes)
+        for source in definitions.derived.values():
+            if source.derivation.asset is not None:
+                raise attributes["derived"].error(
+                    f"'{source.name}' is a chain, whose windows need partitions: define it in the "
+                    "component tidemark.dagster.WindowedAsset."
+                )
+        return dg.Definitions(assets=_event_logs(definitions, attributes["connectors"]))
+
+
+def _event_logs(definitions: Definitions, connectors: Node) -> list[dg.AssetsDefinition]:
+    """Return the assets of event logs: of sources with a connector, and of derived sources."""
+    assets = list[dg.AssetsDefinition]()
+    for key, value in connectors.read_entries("'connectors'"):
+        source = definitions.sources[key.read_word("a source", list(definitions.sources))]
+        assets.append(dagster_asset(read_ingestion(source, value)))
+    for derived_source in definitions.derived.values():
+        assets.append(dagster_asset(derived_source))
+    return assets
+
+
+def _read_attributes(
+    context: dg.ComponentLoadContext, values: Mapping[str, Any]
+) -> dict[str, Node]:
+    """Return attributes as nodes, which know their lines in the YAML file.
+
+    Args:
+        values: the attributes of a component in a Python file, which has no YAML file.
+    """
+    path = context.component_path
+    for name in _FILES:
+        file = path.file_path / name
+        if file.exists():
+            document = path.instance_key if isinstance(path.instance_key, int) else 0
+            return _read_nodes(file, file.read_text(), document, "attributes")
+    attributes = dict[str, Any]()
+    for name, value in values.items():
+        if value is not None:
+            attributes[name] = value
+    return _read_nodes(path.file_path, yaml.safe_dump(attributes), 0)
 
 
 def _read_nodes(file: Path, text: str, document: int, *keys: str) -> dict[str, Node]:
@@ -182,33 +194,3 @@ def _read_nodes(file: Path, text: str, document: int, *keys: str) -> dict[str, N
 def _by_name(node: Node) -> Iterator[tuple[str, Node]]:
     for key, value in node.read_entries("the attributes"):
         yield key.read_text("a key"), value
-
-
-def _read_ingestion(source: Source, node: Node) -> Ingestion:
-    """Return the connection of a source to the connector that a node describes."""
-    _, files = node.read_choice("a connector", ("files",))
-    fields = files.read_fields("a connector of files", ("format",), ("options", "names"))
-    arguments: dict[str, Any] = {"format": fields["format"].read_word("a format", _FORMATS)}
-    if "options" in fields:
-        arguments["options"] = {
-            key.read_text("an option"): _read_option(value)
-            for key, value in fields["options"].read_entries("'options'")
-        }
-    if "names" in fields:
-        arguments["names"] = fields["names"].read_text("a pattern of names")
-
-    def connect(landing: str) -> FileConnector:
-        return FileConnector(source, landing, **arguments)
-
-    with files.locate_errors():
-        # Refuses wrong options now, and not at the first file.
-        connect(source.name)
-    return Ingestion(source, connect)
-
-
-def _read_option(node: Node) -> str | bool:
-    """Return the value of an option: true, false or a text."""
-    text = node.read_text("an option")
-    if node.raw.tag == "tag:yaml.org,2002:bool":
-        return node.read_boolean("an option")
-    return text

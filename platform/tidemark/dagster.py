@@ -2,7 +2,7 @@
 
 from tidemark_assets.alarms import failing_checks
 from tidemark_assets.asset import TidemarkAsset, dagster_asset
-from tidemark_assets.asset_component import WindowedAsset
+from tidemark_assets.asset_component import EventLogs, WindowedAsset
 from tidemark_assets.build import DagsterOptions
 from tidemark_assets.component import WindowedDomains
 from tidemark_assets.definitions import build_definitions, domain_definitions
@@ -12,6 +12,7 @@ __all__ = [
     "FINAL",
     "WINDOWS",
     "DagsterOptions",
+    "EventLogs",
     "Reader",
     "TidemarkAsset",
     "WindowedAsset",

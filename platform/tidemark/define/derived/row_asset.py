@@ -71,26 +71,35 @@ def row_asset(
     """
 
     def define_source(function: Callable[..., DataFrame]) -> DerivedSource:
-        name = function.__name__
-        refuse_retractions(f"Row asset '{name}'", (source,))
-        if columns is None:
-            declared = {column: source.columns[column] for column in own_columns(source)}
-        else:
-            declared = read_columns(f"Row asset '{name}'", columns)
-        for column in LINEAGE:
-            if column in declared:
-                raise DefinitionError(
-                    f"Row asset '{name}': the column '{column}' can't have this name, because "
-                    "Tidemark adds a column of this name. Choose another name."
-                )
-        types = {column: simple_type(kind) for column, kind in declared.items()}
-        return DerivedSource(
-            name=name,
-            columns={**types, **dict.fromkeys(LINEAGE, NUMBER)},
-            event_time=source.event_time,
-            watermark=WatermarkOfBases(),
-            max_future_skew=source.max_future_skew,
-            derivation=RowAsset(Preparation(name, source, function, tuple(declared))),
-        )
+        return make_row_asset(function.__name__, source, function, columns)
 
     return define_source
+
+
+def make_row_asset(
+    name: str,
+    source: Source,
+    function: Callable[..., DataFrame],
+    columns: Mapping[str, str] | str | None,
+) -> DerivedSource:
+    """Return the row asset with a name, whose rows a function prepares, as `row_asset` does."""
+    refuse_retractions(f"Row asset '{name}'", (source,))
+    if columns is None:
+        declared = {column: source.columns[column] for column in own_columns(source)}
+    else:
+        declared = read_columns(f"Row asset '{name}'", columns)
+    for column in LINEAGE:
+        if column in declared:
+            raise DefinitionError(
+                f"Row asset '{name}': the column '{column}' can't have this name, because "
+                "Tidemark adds a column of this name. Choose another name."
+            )
+    types = {column: simple_type(kind) for column, kind in declared.items()}
+    return DerivedSource(
+        name=name,
+        columns={**types, **dict.fromkeys(LINEAGE, NUMBER)},
+        event_time=source.event_time,
+        watermark=WatermarkOfBases(),
+        max_future_skew=source.max_future_skew,
+        derivation=RowAsset(Preparation(name, source, function, tuple(declared))),
+    )

@@ -1,4 +1,4 @@
-"""Parse the derived sources of a scenario: joins, as-of joins, unions and chains."""
+"""Parse the derived sources of a scenario: joins, as-of joins, unions, chains and row assets."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
@@ -8,13 +8,15 @@ from tidemark.define.derived.chain import ChainRows, chain
 from tidemark.define.derived.derived_source import DerivedSource, own_columns
 from tidemark.define.derived.join import JOINED_AT, Between, join
 from tidemark.define.derived.pairing import LINEAGE
+from tidemark.define.derived.row_asset import make_row_asset
 from tidemark.define.derived.union import union
+from tidemark.define.row_function import make_row_function
 from tidemark.define.source import Source
 from tidemark.define.windows import Window
 from tidemark_streaming.scenario.read import definition
 from tidemark_streaming.scenario.read.columns import find_source, read_kind
 from tidemark_streaming.scenario.read.definition import read_window
-from tidemark_streaming.scenario.read.reader import Node
+from tidemark_streaming.scenario.read.reader import Node, ScenarioError
 
 _Sources = Mapping[str, Source]
 
@@ -137,22 +139,77 @@ def _read_idle(fields: Mapping[str, Node]) -> dict[str, Any]:
 
 
 def _read_chain(name: str, node: Node, sources: _Sources) -> DerivedSource:
-    fields = node.read_fields("a chain", ("source", "transform"), ("rows", "types"))
+    fields = node.read_fields("a chain", ("source", "transform"), ("asset", "rows", "types"))
     base = find_source(fields["source"], sources)
     rows = "final"
     if "rows" in fields:
         rows = fields["rows"].read_word("the rows of a chain", get_args(ChainRows))
+    asset_name = f"{name}_windows"
+    if "asset" in fields:
+        asset_name = fields["asset"].read_text("the name of an asset")
+    title = definition.Title(asset_name, description="", accumulation=None)
     asset, _ = definition.read_transform(
-        fields["transform"],
-        {base.name: base},
-        named=False,
-        title=definition.Title(f"{name}_windows"),
+        fields["transform"], {base.name: base}, named=False, title=title
     )
     types = dict[str, str]()
     if "types" in fields:
-        for column, kind in fields["types"].read_entries("'types'"):
-            types[column.read_text("a column")] = read_kind(kind).ddl
+        types = _read_types(fields["types"], "'types'")
     return chain(name=name, of=asset, rows=rows, types=types)
+
+
+def _read_row_asset(name: str, node: Node, sources: _Sources) -> DerivedSource:
+    fields = node.read_fields("a row asset", ("source",), ("where", "computed", "columns"))
+    base = find_source(fields["source"], sources)
+    condition = None
+    if "where" in fields:
+        condition = _read_expression(fields["where"], base)
+    computed = dict[str, str]()
+    if "computed" in fields:
+        for column, expression in fields["computed"].read_entries("'computed'"):
+            column_name = column.read_text("a column's name")
+            if column_name.lower() in map(str.lower, base.columns):
+                raise column.error(
+                    f"{column} is already a column of source '{base.name}': choose another name."
+                )
+            computed[column_name] = _read_expression(expression, base)
+    columns = None
+    if "columns" in fields:
+        columns = _read_types(fields["columns"], "'columns'")
+        for column in columns:
+            if column not in {**base.columns, **computed}:
+                raise fields["columns"].error(
+                    f"'{column}' is neither computed nor a column of source '{base.name}'; its "
+                    f"columns are {', '.join(base.columns)}."
+                )
+    for column in computed:
+        if column not in (columns or {}):
+            raise fields["computed"].error(
+                f"the computed column '{column}' needs a type: add 'columns', with the types of "
+                f"all columns to keep, such as {{{base.event_time}: timestamp, {column}: string}}."
+            )
+    return make_row_asset(name, base, make_row_function(condition, computed), columns)
+
+
+def _read_types(node: Node, subject: str) -> dict[str, str]:
+    """Return the types of columns by name."""
+    types = dict[str, str]()
+    for column, kind in node.read_entries(subject):
+        types[column.read_text("a column")] = read_kind(kind).ddl
+    return types
+
+
+def _read_expression(node: Node, source: Source) -> str:
+    """Return a SQL expression over the columns of a source."""
+    # sqlglot takes a third of a second to load, which texts without SQL need not wait for.
+    from tidemark.define.sql.aggregate_call import AGGREGATES
+    from tidemark.define.sql.expression import read_expression
+    from tidemark.define.sql.sql_text import SqlError, SqlText
+
+    text = SqlText(node.read_text("an expression"), node.locate_text)
+    try:
+        return read_expression(text.phrase, source, AGGREGATES)
+    except SqlError as error:
+        raise ScenarioError(str(error)) from None
 
 
 _KINDS: dict[str, Callable[[str, Node, _Sources], DerivedSource]] = {
@@ -160,4 +217,5 @@ _KINDS: dict[str, Callable[[str, Node, _Sources], DerivedSource]] = {
     "as_of": _read_asof_join,
     "union": _read_union,
     "chain": _read_chain,
+    "rows": _read_row_asset,
 }
