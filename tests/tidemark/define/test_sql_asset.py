@@ -153,6 +153,17 @@ def test_a_definition_in_sql_keeps_its_fingerprint_in_other_processes() -> None:
             "SESSION(TABLE orders PARTITION BY (CITY), DESCRIPTOR(at), GAP => '1 second')",
             tm.Session("1 second"),
         ),
+        ("CALENDAR(TABLE orders, DESCRIPTOR(at), 'day')", tm.Calendar("day")),
+        (
+            "TABLE(calendar(TABLE orders, DESCRIPTOR(at), 'week', 'America/New_York'))",
+            tm.Calendar("week", "America/New_York"),
+        ),
+        (
+            "CALENDAR(orders, at, TIMEZONE => 'Europe/Paris', UNIT => 'month')",
+            tm.Calendar("month", "Europe/Paris"),
+        ),
+        ("GLOBAL(TABLE orders)", tm.Global()),
+        ("GLOBAL(TABLE orders, DESCRIPTOR(at))", tm.Global()),
     ],
 )
 def test_each_table_function_is_a_window(windows: str, window: tm.Window) -> None:
@@ -292,9 +303,88 @@ def test_a_file_is_read_and_named(tmp_path: Path) -> None:
         tm.sql_asset(name="orders_hourly", source=ORDERS, sql=path)
     assert str(refused.value) == (
         f"{path}:4:36: 'town' is not a column of source 'orders'; its columns are at, city, "
-        "amount, Item, tags, order. To group by an expression, add it to the source: "
-        "Source(computed={…})."
+        "amount, Item, tags, order. To group by an expression, give it a name in SELECT: "
+        "upper(city) AS region."
     )
+
+
+def keep_regions(rows: DataFrame) -> DataFrame:
+    return rows.where("amount > 0").selectExpr("*", "upper(city) AS region")
+
+
+@pytest.mark.parametrize(
+    ("selected", "group"),
+    [
+        ("upper(city) AS region", "upper(city)"),
+        ("upper(city) region", "UPPER( CITY )"),
+        ("upper(city) AS region", "region"),
+        ("upper(`city`) AS Region", "`region`"),
+        ("upper(o.city) AS region", "upper(city)"),
+        ("upper(city) AS region", "upper(o.`city`)"),
+    ],
+)
+def test_a_key_may_be_an_expression(selected: str, group: str) -> None:
+    group = group.replace("UPPER( CITY )", "upper( CITY )").replace("`city`", "city")
+    selected = selected.replace("`city`", "city")
+    text = TEXT.replace("city, COUNT", f"{selected}, COUNT").replace("end, city", f"end, {group}")
+    sql = in_sql(text.replace("HOUR)", "HOUR) AS o"))
+    python = in_python(keep_regions, keys=("region",))
+    assert compute_fingerprint(sql) == compute_fingerprint(python)
+    sessions = text.replace(HOUR, "orders o").replace("window_start, window_end, ", "")
+    sessions = sessions.replace("BY ", "BY session_window(at, '1 hour'), ")
+    in_gaps = in_python(keep_regions, tm.Session("1 hour"), keys=("region",))
+    assert compute_fingerprint(in_sql(sessions)) == compute_fingerprint(in_gaps)
+
+
+def keep_prices(rows: DataFrame) -> DataFrame:
+    return rows.selectExpr("*", "Item.price AS price", "amount > 10 AS is_large")
+
+
+def test_keys_may_be_expressions_next_to_columns() -> None:
+    sql = in_sql(
+        f"SELECT city, Item.price AS price, amount > 10 AS is_large, COUNT(*) AS x FROM {HOUR} "
+        "GROUP BY Item.price, window_start, city, window_end, is_large"
+    )
+    python = in_python(
+        keep_prices,
+        aggregates={"x": tm.agg.count()},
+        keys=("price", "city", "is_large"),
+    )
+    assert compute_fingerprint(sql) == compute_fingerprint(python)
+
+
+@pytest.mark.parametrize(
+    ("table", "prefix"),
+    [
+        (f"{HOUR} o", "o."),
+        (f"{HOUR} AS `O`", "`o`."),
+        (f"TABLE({HOUR}) AS o", "O ."),
+        (HOUR, "orders."),
+        (HOUR, "ORDERS. "),
+    ],
+)
+def test_columns_may_have_the_name_of_the_table_in_front(table: str, prefix: str) -> None:
+    text = (
+        f"SELECT {prefix}window_start, {prefix}window_end, {prefix}city, COUNT(*) AS number, "
+        f"SUM({prefix}amount*{prefix}Item.price-1) FILTER (WHERE {prefix}`order` = 'o.x') "
+        f"AS revenue FROM {table} WHERE {prefix}amount > 0 "
+        f"GROUP BY {prefix}window_start, {prefix}window_end, {prefix}city"
+    )
+    revenue = tm.agg.sum("amount*Item.price-1", "`order` = 'o.x'")
+    python = in_python(aggregates={"number": tm.agg.count(), "revenue": revenue})
+    assert compute_fingerprint(in_sql(text)) == compute_fingerprint(python)
+
+
+def test_a_struct_with_the_name_of_the_source_keeps_its_fields() -> None:
+    source = tm.Source(
+        name="orders",
+        columns="at TIMESTAMP, orders STRUCT<amount: DOUBLE>",
+        event_time="at",
+        watermark=tm.BoundedOutOfOrderness("10 minutes"),
+    )
+    text = f"SELECT SUM(orders.amount) AS x FROM {HOUR} GROUP BY window_start, window_end"
+    sql = tm.sql_asset(name="x", source=source, sql=text)
+    assert str(sql.aggregates["x"]) == str(tm.agg.sum("orders.amount"))
 
 
 @pytest.mark.parametrize("content", [None, b"\xff\xfe"])
@@ -307,6 +397,62 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | No
 
 
 REFUSALS = [
+    (
+        f"SELECT upper(city) AS item, COUNT(*) AS n FROM {HOUR}\n"
+        "GROUP BY window_start, window_end, upper(city)",
+        2,
+        36,
+        "the expression is named item, which is a column of source 'orders': give it another name",
+    ),
+    (
+        "SELECT upper(city) AS region, COUNT(*) AS n\n"
+        "FROM SESSION(TABLE orders PARTITION BY city, at, '1 hour')\n"
+        "GROUP BY window_start, window_end, region",
+        2,
+        6,
+        "PARTITION BY of SESSION can't name an expression: write FROM with the source alone, and",
+    ),
+    (
+        "SELECT upper(city) AS events, COUNT(*) AS n FROM orders\n"
+        "GROUP BY window(at, '1 hour'), events",
+        2,
+        32,
+        "'events' is reserved: Tidemark adds a column of this name",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM CALENDAR(TABLE orders, DESCRIPTOR(at))\n"
+        "GROUP BY window_start, window_end",
+        1,
+        27,
+        "CALENDAR needs the unit of its windows, as in 'month'.",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM CALENDAR(orders, at, INTERVAL '1' MONTH)\n"
+        "GROUP BY window_start, window_end",
+        1,
+        48,
+        "must be a text in single quotes, as in 'month'.",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM CALENDAR(orders, at, 'quarter')\n"
+        "GROUP BY window_start, window_end",
+        1,
+        27,
+        "The unit of a calendar window must be one of day, week, month, year (got 'quarter').",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM CALENDAR(orders, at, 'day', 'Mars')\n"
+        "GROUP BY window_start, window_end",
+        1,
+        27,
+        "'Mars' is not a time zone: use a name of the IANA database",
+    ),
+    (
+        "SELECT COUNT(*) AS n FROM GLOBAL(orders, at, '1 day')\nGROUP BY window_start, window_end",
+        1,
+        46,
+        "''1 day'' is not an argument of GLOBAL; its arguments are data, timecol.",
+    ),
     # What is not one SELECT.
     ("", 1, 1, "the text is empty: write a SELECT."),
     (" \n-- nothing\n", 1, 1, "the text is empty"),
@@ -336,7 +482,9 @@ CHANGES = [
     ("HOUR)\n", "HOUR) JOIN towns\n", 2, 62, "a join can't be used: define the join with tm.join"),
     ("HOUR)\n", "HOUR) LEFT JOIN towns\n", 2, 62, "a join can't be used"),
     ("HOUR)\n", "HOUR), towns\n", 2, 61, "a join can't be used"),
-    ("HOUR)\n", "HOUR) AS o\n", 2, 62, "'AS o' behind the table can't be used: remove it."),
+    ("HOUR)\n", "HOUR) AS o(a)\n", 2, 62, "'AS o(a)' behind the table can't be used: remove it."),
+    ("HOUR)\n", "HOUR) AS city\n", 2, 65, "the table can't be named city, which is also the name"),
+    ("HOUR)\n", "HOUR) window\n", 2, 62, "the table can't be named window, which is also"),
     # The windows.
     ("TUMBLE(", "TUMBEL(", 2, 6, "'TUMBEL' is not a function of windows; allowed: TUMBLE, HOP,"),
     ("TABLE orders", "TABLE visits", 2, 19, "'visits' is not the source of this definition"),
@@ -375,7 +523,14 @@ CHANGES = [
     # The condition.
     ("amount > 0", "amount >", 3, 14, "'amount >' is not an expression of Spark SQL: see '>'."),
     ("amount > 0", "amont > 0", 3, 7, "'amont' is not a column of source 'orders'; its columns"),
-    ("amount > 0", "orders.amount > 0", 3, 7, "write the column amount without 'orders.', because"),
+    ("amount > 0", "o.amount > 0", 3, 7, "'o' is not a column of source 'orders'; its columns"),
+    (
+        "HOUR)\nWHERE a",
+        "HOUR) o\nWHERE orders.a",
+        3,
+        7,
+        "write the column amount without 'orders.'",
+    ),
     ("amount > 0", "window_start > at", 3, 7, "'window_start' is not a column of source"),
     ("amount > 0", "amount > (SELECT 1)", 3, 17, "a subquery can't be used: an asset reads one"),
     ("amount > 0", "city IN (SELECT c FROM x)", 3, 16, "a subquery can't be used"),
@@ -395,7 +550,11 @@ CHANGES = [
     ("BY window_start, ", "BY ", 4, 10, "GROUP BY needs window_start: write GROUP BY window_start"),
     ("BY window_start, window_end", "BY window_start", 4, 10, "GROUP BY needs window_end"),
     ("end, city\n", "end, town\n", 4, 36, "'town' is not a column of source 'orders'"),
-    ("end, city\n", "end, upper(city)\n", 4, 36, "To group by an expression, add it to the source"),
+    ("end, city\n", "end, upper(city)\n", 4, 36, "write upper(city) AS name."),
+    ("end, city\n", "end, region\n", 4, 36, "To group by an expression, give it a name in SELECT:"),
+    ("end, city\n", "end, sum(amount)\n", 4, 36, "the aggregate sum can't be used within an expr"),
+    ("end, city\n", "end, upper(town)\n", 4, 42, "'town' is not a column of source 'orders'"),
+    ("end, city\n", "end, rand()\n", 4, 36, "calls rand(), which returns"),
     ("end, city\n", "end, 1\n", 4, 36, "'1' is not a column of source 'orders'"),
     ("end, city\n", "end, city, City\n", 4, 42, "the key 'city' is given twice: remove one."),
     ("end, city\n", "end, city, amount\n", 4, 42, "the key amount is not in SELECT: add it, or"),

@@ -139,7 +139,7 @@ def _spell_columns(phrase: Phrase, tree: exp.Expr, source: Source) -> dict[int, 
 def _describe_unknown(name: str, fields: list[exp.Expr], source: Source) -> str:
     """Return the message for a name that is not a column."""
     if name.lower() == source.name and fields:
-        return f"write the column {fields[0].name} without '{name}.', because there is one source."
+        return f"write the column {fields[0].name} without '{name}.', or with the name behind FROM."
     return f"'{name}' {_describe_columns(source)}"
 
 

@@ -1,7 +1,8 @@
 """Read the windows, keys, aggregates and filter of a definition in SQL."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from sqlglot import TokenType
 
@@ -11,10 +12,11 @@ from tidemark.define.source import NAME, Source
 from tidemark.define.sql.aggregate_call import AGGREGATES, read_aggregate
 from tidemark.define.sql.expression import (
     find_column,
+    is_number,
     read_expression,
     refuse_unknown_column,
 )
-from tidemark.define.sql.sql_text import Cursor, Phrase, SqlText
+from tidemark.define.sql.sql_text import Cursor, Phrase, SqlError, SqlText
 from tidemark.define.sql.statement import Statement, read_statement
 from tidemark.define.sql.table_function import (
     SqlWindow,
@@ -28,7 +30,7 @@ _BOUNDS = ("window_start", "window_end")
 _OTHER_BOUNDS = ("window", "session_window", "window_time", *_BOUNDS)
 """Names that mean the window or its bounds, each in one of the spellings."""
 
-_COMPUTED = " To group by an expression, add it to the source: Source(computed={…})."
+_COMPUTED = " To group by an expression, give it a name in SELECT: upper(city) AS region."
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class SqlQuery:
     """The parts of a windowed asset that SQL describes.
 
     Args:
-        function: the preparation of rows, which keeps those for which `WHERE` is true.
+        function: the preparation of rows, which keeps those for which `WHERE` is true, and adds the
+            keys that are expressions.
     """
 
     window: Window
@@ -48,17 +51,36 @@ class SqlQuery:
 def read_query(sql: SqlText, source: Source) -> SqlQuery:
     """Return the parts of a windowed asset over a source that a text describes."""
     statement = read_statement(sql)
+    qualifier = _find_qualifier(statement, source)
+    if qualifier is not None:
+        statement = read_statement(replace(sql, qualifier=qualifier))
     windows, groups = _read_windows(statement, source)
     condition = None
     if statement.condition is not None:
         condition = read_expression(statement.condition, source, AGGREGATES)
-    keys = _read_keys(groups, source)
+    keys = _read_keys(groups, statement, source)
     _check_session_keys(windows, keys)
     selection = _Selection(windows, keys, source)
     for column in statement.columns:
         selection.add(column)
     selection.check(statement)
-    return SqlQuery(windows.window, tuple(keys), selection.aggregates, make_row_function(condition))
+    function = make_row_function(condition, keys.expressions)
+    return SqlQuery(windows.window, tuple(keys.places), selection.aggregates, function)
+
+
+def _find_qualifier(statement: Statement, source: Source) -> str | None:
+    """Return the name that columns may have in front: the table's alias, or the source's name."""
+    column_names = [column.lower() for column in source.columns]
+    if statement.alias is None:
+        # A struct column of that name has fields with the same spelling.
+        return None if source.name in column_names else source.name
+    alias = str(statement.alias.name).lower()
+    if alias in (*column_names, *_OTHER_BOUNDS):
+        raise statement.alias.error(
+            f"the table can't be named {alias}, which is also the name of a column: choose another "
+            "name."
+        )
+    return alias
 
 
 def _read_windows(statement: Statement, source: Source) -> tuple[SqlWindow, list[Phrase]]:
@@ -97,27 +119,85 @@ def _without_bounds(groups: Sequence[Phrase]) -> list[Phrase]:
     return [group for group in groups if group.name not in _BOUNDS]
 
 
-def _read_keys(groups: Iterable[Phrase], source: Source) -> dict[str, Phrase]:
-    """Return the keys with their places."""
-    keys = dict[str, Phrase]()
+@dataclass(frozen=True)
+class _Keys:
+    """The keys of `GROUP BY`.
+
+    Args:
+        places: the parts of `GROUP BY`, by the names of the keys.
+        expressions: the expressions of the keys that are not columns of the source.
+    """
+
+    places: dict[str, Phrase] = field(default_factory=dict[str, Phrase])
+    expressions: dict[str, str] = field(default_factory=dict[str, str])
+
+
+def _read_keys(groups: Iterable[Phrase], statement: Statement, source: Source) -> _Keys:
+    """Return the keys: columns of the source, or expressions with a name in `SELECT`."""
+    keys = _Keys()
+    named = _read_named_expressions(statement.columns, source)
     for group in groups:
         key = find_column(group, source)
         if key is None:
-            raise refuse_unknown_column(group, source, _COMPUTED)
-        if key in keys:
+            key = _match_expression(group, named, source)
+            _check_computed_name(key, group, source)
+            keys.expressions[key] = named[key]
+        if key in keys.places:
             raise group.error(f"the key '{key}' is given twice: remove one.")
         _check_name(key, group, EVENT_TABLES)
-        keys[key] = group
+        keys.places[key] = group
     return keys
 
 
-def _check_session_keys(windows: SqlWindow, keys: Mapping[str, Phrase]) -> None:
+def _read_named_expressions(columns: Iterable[Phrase], source: Source) -> dict[str, str]:
+    """Return the expressions in `SELECT` that have a name and are not aggregates."""
+    named = dict[str, str]()
+    for column in columns:
+        value, alias = _split_alias(column)
+        if alias is None or alias.name is None:
+            continue
+        # Other columns, such as aggregates, are read with their own errors.
+        with suppress(SqlError):
+            named[alias.name] = read_expression(value, source, AGGREGATES)
+    return named
+
+
+def _match_expression(group: Phrase, named: Mapping[str, str], source: Source) -> str:
+    """Return the name in `SELECT` of a part of `GROUP BY`, which may be the name itself."""
+    if group.name is not None:
+        if group.name in named:
+            return group.name
+        raise refuse_unknown_column(group, source, _COMPUTED)
+    if is_number(group):
+        raise refuse_unknown_column(group, source, _COMPUTED)
+    expression = read_expression(group, source, AGGREGATES)
+    for name, named_expression in named.items():
+        if named_expression == expression:
+            return name
+    raise group.error(f"{group} needs a name in SELECT: write {expression} AS name.")
+
+
+def _check_computed_name(name: str, place: Phrase, source: Source) -> None:
+    """Refuse a name of an expression that a column of the source has, too."""
+    if name.lower() in (column.lower() for column in source.columns):
+        raise place.error(
+            f"the expression is named {name}, which is a column of source '{source.name}': give it "
+            "another name in SELECT."
+        )
+
+
+def _check_session_keys(windows: SqlWindow, keys: _Keys) -> None:
     """Refuse a `SESSION` that is not by key: Tidemark's sessions are."""
     is_table_function = not windows.place.write().lower().startswith("session_window")
     if not isinstance(windows.window, Session) or not is_table_function:
         return
-    if set(windows.partition_keys) != set(keys):
-        needed = f"PARTITION BY {', '.join(keys)}" if keys else "no PARTITION BY"
+    if keys.expressions:
+        raise windows.place.error(
+            "PARTITION BY of SESSION can't name an expression: write FROM with the source alone, "
+            "and GROUP BY session_window(…) and the keys."
+        )
+    if set(windows.partition_keys) != set(keys.places):
+        needed = f"PARTITION BY {', '.join(keys.places)}" if keys.places else "no PARTITION BY"
         raise windows.place.error(
             f"sessions are by key, so the SESSION needs {needed} behind its table, and GROUP BY "
             "the same keys."
@@ -128,10 +208,10 @@ class _Selection:
     """The result columns that are read so far.
 
     Args:
-        keys: the keys of `GROUP BY`, with their places.
+        keys: the keys of `GROUP BY`.
     """
 
-    def __init__(self, windows: SqlWindow, keys: Mapping[str, Phrase], source: Source) -> None:
+    def __init__(self, windows: SqlWindow, keys: _Keys, source: Source) -> None:
         self.aggregates = dict[str, Aggregate]()
         self._windows = windows
         self._keys = keys
@@ -149,12 +229,20 @@ class _Selection:
         name = bound or find_column(value, self._source)
         if name is not None:
             self._add_unchanged(value, name, alias)
+        elif alias is not None and self._is_computed_key(value, str(alias.name)):
+            self._add_name(str(alias.name), alias)
         else:
             self._add_aggregate(value, alias)
 
+    def _is_computed_key(self, value: Phrase, name: str) -> bool:
+        """Return whether a column is a key that is an expression."""
+        if name not in self._keys.expressions:
+            return False
+        return read_expression(value, self._source, AGGREGATES) == self._keys.expressions[name]
+
     def _add_unchanged(self, value: Phrase, name: str, alias: Phrase | None) -> None:
         """Add a bound or a key, which keeps its name."""
-        if name not in self._keys and name not in _BOUNDS:
+        if name not in self._keys.places and name not in _BOUNDS:
             raise value.error(
                 f"'{name}' is neither a key nor aggregated: add it to GROUP BY, or aggregate it, "
                 f"as in LAST({name})."
@@ -188,7 +276,7 @@ class _Selection:
 
     def check(self, statement: Statement) -> None:
         """Refuse a `SELECT` without a key, or without an aggregate."""
-        for key, place in self._keys.items():
+        for key, place in self._keys.places.items():
             if key in self.aggregates or key not in self._names:
                 raise place.error(f"the key {key} is not in SELECT: add it, or don't group by it.")
         if not self.aggregates:

@@ -37,10 +37,13 @@ class SqlText:
 
     Args:
         locate: takes a line and a column, both from 1, and returns the place for error messages.
+        qualifier: the name of the table, in lower case. In front of a column, as in `orders.city`,
+            it is left out. None if it is kept.
     """
 
     text: str
     locate: Callable[[int, int], str]
+    qualifier: str | None = None
 
     def error(self, offset: int, message: str) -> SqlError:
         """Return an error whose message begins with the place of an offset in the text."""
@@ -56,7 +59,37 @@ class SqlText:
             tokens = SPARK.tokenize(self.text)
         except TokenError:
             raise self._open_token_error() from None
-        return Phrase(self, tokens, tokens[-1].end + 1 if tokens else 0)
+        kept = list[Token]()
+        position = 0
+        while position < len(tokens):
+            if self._is_qualifier(tokens, position):
+                position += len(("orders", "."))
+            kept.append(tokens[position])
+            position += 1
+        return Phrase(self, kept, kept[-1].end + 1 if kept else 0)
+
+    def _is_qualifier(self, tokens: Sequence[Token], position: int) -> bool:
+        """Return whether a token is the name of the table in front of a column."""
+        after = tokens[position + 1 : position + 3]
+        if [token.token_type for token in after[:1]] != [TokenType.DOT] or len(after) == 1:
+            return False
+        if position > 0 and tokens[position - 1].token_type is TokenType.DOT:
+            return False
+        token = tokens[position]
+        is_text = token.token_type is TokenType.STRING
+        return not is_text and token.text.lower() == self.qualifier
+
+    def begin_of(self, start: int) -> int:
+        """Return the offset of the table's name in front of a column; without one, of the column.
+
+        Args:
+            start: the offset of the column.
+        """
+        if self.qualifier is None:
+            return start
+        name = re.escape(self.qualifier)
+        before = re.search(rf"`?\b{name}\b`?\s*\.\s*$", self.text[:start], re.IGNORECASE)
+        return start if before is None else before.start()
 
     def _open_token_error(self) -> SqlError:
         """Return the error of a text, a quoted name or a comment that does not end."""
@@ -119,7 +152,11 @@ class Phrase:
         previous_end = self.start
         for start, end in _list_spans(self.tokens):
             token = replacements.get(start, self.sql.text[start:end])
-            is_apart = start > previous_end and written[-1:] not in "([" and token not in ")],"
+            is_apart = (
+                self.sql.begin_of(start) > previous_end
+                and written[-1:] not in "(["
+                and token not in ")],"
+            )
             written += f" {token}" if is_apart else token
             previous_end = end
         return written

@@ -59,6 +59,7 @@ class Statement:
     Args:
         columns: the result columns.
         table: the table, or the call of a table function.
+        alias: the name that `FROM` gives the table, or None.
         condition: the condition of `WHERE`, or None.
         groups: the parts of `GROUP BY`.
     """
@@ -66,6 +67,7 @@ class Statement:
     sql: SqlText
     columns: Sequence[Phrase]
     table: Phrase
+    alias: Phrase | None
     condition: Phrase | None
     groups: Sequence[Phrase]
 
@@ -93,7 +95,23 @@ def read_statement(sql: SqlText) -> Statement:
             f"{grouping.text.upper()} can't be used: define one asset for each combination of "
             "keys, and list the keys in GROUP BY.",
         )
-    return Statement(sql, columns.split(), table, condition, groups.split())
+    table, alias = _split_alias(table)
+    return Statement(sql, columns.split(), table, alias, condition, groups.split())
+
+
+def _split_alias(table: Phrase) -> tuple[Phrase, Phrase | None]:
+    """Return the table of `FROM` without its alias, and the alias."""
+    cursor = Cursor(table)
+    cursor.take()
+    if cursor.is_at(TokenType.L_PAREN):
+        cursor.take_group()
+    length = len(table.tokens) - len(cursor.rest.tokens)
+    cursor.skip(TokenType.ALIAS)
+    alias = cursor.rest
+    if alias.name is None or cursor.is_at(*_JOINS):
+        return table, None
+    without = table.tokens[:length]
+    return Phrase(table.sql, without, without[-1].end + 1), alias
 
 
 def refuse_rest_of_table(rest: Phrase) -> SqlError:

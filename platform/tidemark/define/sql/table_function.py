@@ -1,7 +1,10 @@
 """Read windows: Flink's table functions, and Spark's functions in `GROUP BY`.
 
 FROM TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR)
+FROM CALENDAR(TABLE orders, DESCRIPTOR(at), 'month', 'Europe/Paris')
 FROM orders … GROUP BY window(at, '1 hour')
+
+`CALENDAR` and `GLOBAL` are Tidemark's own, because neither of the two has such windows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,10 +17,35 @@ from tidemark.define.source import Source
 from tidemark.define.sql.expression import find_column, refuse_unknown_column
 from tidemark.define.sql.sql_text import Cursor, Phrase, list_choices
 from tidemark.define.sql.statement import refuse_rest_of_table
-from tidemark.define.windows import Cumulating, Session, Sliding, Tumbling, Window
+from tidemark.define.windows import (
+    Calendar,
+    Cumulating,
+    Global,
+    Session,
+    Sliding,
+    Tumbling,
+    Window,
+)
 
 _DATA = "data"
 _TIME = "timecol"
+
+
+def _read_length(phrase: Phrase) -> str:
+    """Return a length of time: `INTERVAL '1' HOUR`, `INTERVAL 1 HOUR` or `'1 hour'`."""
+    is_text = [token.token_type for token in phrase.tokens] == [TokenType.STRING]
+    text = phrase.tokens[0].text if is_text else phrase.write()
+    with phrase.locate_errors():
+        parse_duration(text)
+    return text
+
+
+def _read_text(phrase: Phrase) -> str:
+    """Return a text in single quotes."""
+    is_text = [token.token_type for token in phrase.tokens] == [TokenType.STRING]
+    if not is_text or phrase.write().startswith('"'):
+        raise phrase.error(f"{phrase} must be a text in single quotes, as in 'month'.")
+    return phrase.tokens[0].text
 
 
 @dataclass(frozen=True)
@@ -25,14 +53,20 @@ class _Function:
     """A function of windows.
 
     Args:
-        required: the names of its lengths of time, in their order.
-        optional: the names of further lengths.
-        make: returns the window, from the lengths by name.
+        required: the names of its arguments behind the event time, in their order.
+        optional: the names of further arguments.
+        make: returns the window, from the arguments by name.
+        read: returns the value of an argument.
+        example: an argument, for error messages.
+        needs_time: true if the event time must be given.
     """
 
     required: Sequence[str]
     optional: Sequence[str]
     make: Callable[..., Window]
+    read: Callable[[Phrase], str] = _read_length
+    example: str = "INTERVAL '1' HOUR"
+    needs_time: bool = True
 
 
 def _make_spark_window(
@@ -49,14 +83,16 @@ _TABLE_FUNCTIONS = {
     "HOP": _Function(("slide", "size"), ("offset",), Sliding),
     "CUMULATE": _Function(("step", "size"), ("offset",), Cumulating),
     "SESSION": _Function(("gap",), (), Session),
+    "CALENDAR": _Function(("unit",), ("timezone",), Calendar, _read_text, "'month'"),
+    "GLOBAL": _Function((), (), Global, needs_time=False),
 }
 _GROUP_FUNCTIONS = {
     "WINDOW": _Function(("size",), ("slide", "offset"), _make_spark_window),
     "SESSION_WINDOW": _Function(("gap",), (), Session),
 }
 _SPELLINGS = (
-    "write FROM TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR), or HOP, CUMULATE or "
-    "SESSION, or GROUP BY window(at, '1 hour')"
+    "write FROM TUMBLE(TABLE orders, DESCRIPTOR(at), INTERVAL '1' HOUR), or HOP, CUMULATE, "
+    "SESSION, CALENDAR or GLOBAL, or GROUP BY window(at, '1 hour')"
 )
 
 
@@ -121,10 +157,7 @@ def _read_call(cursor: Cursor, call: Phrase, source: Source) -> SqlWindow:
     name = cursor.take()
     function = _TABLE_FUNCTIONS.get(str(name.name).upper())
     if function is None:
-        raise name.error(
-            f"{name} is not a function of windows; {list_choices(_TABLE_FUNCTIONS)}. Calendar and "
-            "global windows need Python or YAML."
-        )
+        raise name.error(f"{name} is not a function of windows; {list_choices(_TABLE_FUNCTIONS)}.")
     if not cursor.is_at(TokenType.L_PAREN):
         raise cursor.rest.error(f"{name} needs its arguments: {_SPELLINGS}.")
     arguments = cursor.take_group().split()
@@ -132,7 +165,8 @@ def _read_call(cursor: Cursor, call: Phrase, source: Source) -> SqlWindow:
     names = (_DATA, _TIME, *function.required, *function.optional)
     values = _bind_arguments(name, arguments, names)
     keys = _read_data(values.get(_DATA), name, source)
-    _check_event_time(values.get(_TIME), name, source)
+    if function.needs_time or _TIME in values:
+        _check_event_time(values.get(_TIME), name, source)
     if keys and function.make is not Session:
         raise call.error("PARTITION BY is for SESSION only: list the keys in GROUP BY alone.")
     bounds = {"window_start": "window_start", "window_end": "window_end"}
@@ -166,25 +200,16 @@ def _bind_arguments(
 
 
 def _make_window(function: Phrase, kind: _Function, values: Mapping[str, Phrase]) -> Window:
-    lengths = dict[str, str]()
+    arguments = dict[str, str]()
     for name in (*kind.required, *kind.optional):
         if name in values:
-            lengths[name] = _read_length(values[name])
+            arguments[name] = kind.read(values[name])
         elif name in kind.required:
             raise function.error(
-                f"{function.write()} needs the {name} of its windows, as in INTERVAL '1' HOUR."
+                f"{function.write()} needs the {name} of its windows, as in {kind.example}."
             )
     with function.locate_errors():
-        return kind.make(**lengths)
-
-
-def _read_length(phrase: Phrase) -> str:
-    """Return a length of time: `INTERVAL '1' HOUR`, `INTERVAL 1 HOUR` or `'1 hour'`."""
-    is_text = [token.token_type for token in phrase.tokens] == [TokenType.STRING]
-    text = phrase.tokens[0].text if is_text else phrase.write()
-    with phrase.locate_errors():
-        parse_duration(text)
-    return text
+        return kind.make(**arguments)
 
 
 def _read_data(data: Phrase | None, function: Phrase, source: Source) -> list[str]:

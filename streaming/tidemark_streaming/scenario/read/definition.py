@@ -142,7 +142,8 @@ def read_transform(
         )
     if "expectations" in fields:
         windowed = add_expectations(fields["expectations"], windowed)
-    kinds = {key: columns.types[key] for key in windowed.keys}
+    # A key that SQL computes has no declared type.
+    kinds = {key: columns.types.get(key, any_value()) for key in windowed.keys}
     return windowed, kinds | parts.results
 
 
