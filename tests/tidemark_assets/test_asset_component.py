@@ -132,7 +132,11 @@ def test_yaml_and_python_give_the_same_definition() -> None:
         ("{sum: amount}", "{sum: price}", "defs.yaml:19: 'price' is not a column of the source;"),
         ("format: csv", "format: tsv", "defs.yaml:13: 'tsv' is not a format; allowed: csv, json"),
         ("header: true", "heading: true", "defs.yaml:13: "),
-        ("files:", "mails:", "defs.yaml:13: 'mails' is not a connector; allowed: files, kafka, delta."),
+        (
+            "files:",
+            "mails:",
+            "defs.yaml:13: 'mails' is not a connector; allowed: files, kafka, delta.",
+        ),
         ("    orders:\n      files", "    visits:\n      files", "defs.yaml:12: 'visits' is not a"),
     ],
 )
