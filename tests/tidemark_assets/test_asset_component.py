@@ -207,13 +207,14 @@ def test_dg_scaffolds_a_file_that_can_be_loaded(tmp_path: Path) -> None:
     def dg_says(*arguments: str) -> str:
         return dagsters_own("dg", *arguments, place=project, env=env)
 
-    [command] = [
-        line
-        for line in (Path(__file__).parents[2] / "docs" / "dagster.md").read_text().split("`")
-        if line.startswith("dg scaffold defs tidemark.dagster.WindowedAsset orders")
-    ]
-    dg_says(*command.split()[1:])
-    dg_says("scaffold", "defs", "tidemark.dagster.WindowedAsset", "visits_hourly")
+    page = (Path(__file__).parents[2] / "docs" / "dagster.md").read_text()
+    scaffold = "dg scaffold defs tidemark.dagster.WindowedAsset "
+    commands = [part for part in page.split("`") if part.startswith(scaffold)]
+    assert len(commands) > 1
+    for command in commands:
+        dg_says(*command.split()[1:])
+    dg_says("scaffold", "defs", "tidemark.dagster.EventLogs", "silver", "--source", "raw")
+    dg_says("scaffold", "defs", "tidemark.dagster.WindowedAsset", "visits", "--source", "visits")
     assert "All component YAML validated successfully." in dg_says("check", "yaml")
     assert "All definitions loaded successfully." in dg_says("check", "defs")
 
