@@ -105,7 +105,8 @@ def read_aggregate(call: Phrase, source: Source) -> Aggregate:
         remedy = _REMEDIES.get(function)
         advice = f": {remedy}" if remedy else ""
         raise name.error(
-            f"'{name.write()}' is not an aggregate of Tidemark{advice}; {list_choices(_FUNCTIONS)}."
+            f"'{name.write()}' is not an aggregate of Tidemark{advice}; "
+            f"{list_choices(_FUNCTIONS)}. A key that is an expression must be in GROUP BY, too."
         )
     arguments = cursor.take_group()
     condition = _read_filter(cursor, source)
