@@ -33,10 +33,22 @@ _LOST = ("Failed to commit transaction", "Tried committing existing table versio
 _GONE = re.compile(r"error while reading file (\S+)\. File does not exist")
 _STORE = re.compile(
     r"Generic (S3|GCS|MicrosoftAzure|HTTP) error|AWS Error|Object at location"
+    r"|an error occurred while loading credentials|the credential provider was not enabled"
     r"|The operation lacked (the necessary privileges|valid authentication credentials)"
 )
 """Matches the beginning of an object store client's message, in delta-rs or in obstore."""
+_NEEDS_AWS = "needs credentials: set AWS_PROFILE or AWS_ACCESS_KEY_ID (this machine has no role)"
+_UNANSWERED = ("error sending request", "Connection refused")
+"""The parts of a client's message that mean that no server has answered."""
 _REFUSED = {
+    # These requests ask for the credentials of the machine's role.
+    "/latest/api/token": _NEEDS_AWS,
+    "loading credentials": _NEEDS_AWS,
+    "credential provider": _NEEDS_AWS,
+    "/computeMetadata/": "needs credentials: set GOOGLE_SERVICE_ACCOUNT or "
+    "GOOGLE_APPLICATION_CREDENTIALS (this machine has no account)",
+    "/metadata/identity/": "needs credentials: set AZURE_STORAGE_ACCOUNT_KEY (this machine has no "
+    "identity)",
     "NoSuchBucket": "has no such bucket",
     "InvalidAccessKeyId": "does not know the access key",
     "SignatureDoesNotMatch": "refuses the secret key",
@@ -160,7 +172,7 @@ def store_failure(error: Exception) -> StoreError | None:
     reply = _describe_reply(text[match.start() :])
     return StoreError(
         f"The object store {reason or 'failed'}: {reply}. {STORE_ADVICE}",
-        retriable=reason is None or "not answer" in reason,
+        retriable=reason is None or any(sign in text for sign in _UNANSWERED),
     )
 
 

@@ -1,11 +1,13 @@
 """A proxy in front of an object store, which records each request, and can delay or change it."""
 
+import json
 import os
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +17,9 @@ import requests
 
 _OWN_HEADERS = ("transfer-encoding", "connection", "content-length")
 """The headers that the proxy sets itself."""
+
+_ANY_SIGNATURE = "AWS4-HMAC-SHA256 Credential=any/20260101/us-east-1/s3/aws4_request"
+"""A header for a server that does not verify signatures, but refuses unsigned requests."""
 
 _UNKNOWN_KEY = b"""<?xml version="1.0" encoding="UTF-8"?>
 <Error><Code>InvalidAccessKeyId</Code><Message>The key is unknown.</Message></Error>"""
@@ -51,6 +56,8 @@ class StoreProxy:
         """True if the proxy removes the condition that a key must not exist."""
         self.refused_keys = set[str]()
         """The access keys whose requests the proxy refuses."""
+        self.speaks_google = False
+        """True if the proxy translates between the protocols of Google's store and of S3."""
         self.is_away = False
         """True if the proxy closes each connection without a reply."""
         self.lost_answers = 0
@@ -85,6 +92,30 @@ def serve_proxy() -> Iterator[StoreProxy]:
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@contextmanager
+def serve_google(folder: Path) -> Iterator[StoreProxy]:
+    """Yield a proxy that speaks the protocol of Google's store, and has the bucket `gs://tables`.
+
+    Args:
+        folder: a folder for the file with the account.
+    """
+    with serve_proxy() as proxy, pytest.MonkeyPatch.context() as patch:
+        proxy.speaks_google = True
+        account = {
+            "gcs_base_url": os.environ["AWS_ENDPOINT_URL"],
+            "disable_oauth": True,
+            "client_email": "",
+            "private_key": "",
+            "private_key_id": "",
+        }
+        file = folder / "account.json"
+        file.write_text(json.dumps(account))
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        patch.setenv("GOOGLE_SERVICE_ACCOUNT", str(file))
+        yield proxy
 
 
 class _Server(ThreadingHTTPServer):
@@ -123,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         response = self._session.request(
             self.command,
             f"{self.proxy.store}{self.path}",
-            headers={name: value for name, value in self.headers.items() if self._passes(name)},
+            headers=self._translate_headers(),
             data=self.rfile.read(length),
             timeout=60,
         )
@@ -136,6 +167,9 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in response.headers.items():
             if name.lower() not in _OWN_HEADERS:
                 self.send_header(name, value)
+            if name.lower() == "etag" and self.proxy.speaks_google:
+                # Like a generation, it differs for each content of the tests.
+                self.send_header("x-goog-generation", value.strip('"'))
         size = response.headers.get("Content-Length") if self.command == "HEAD" else None
         self.send_header("Content-Length", size or str(len(response.content)))
         self.end_headers()
@@ -143,6 +177,21 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(response.content)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _forward  # noqa: N815 (the names of methods)
+
+    def _translate_headers(self) -> dict[str, str]:
+        headers = {name: value for name, value in self.headers.items() if self._passes(name)}
+        if not self.proxy.speaks_google:
+            return headers
+        headers["authorization"] = _ANY_SIGNATURE
+        generation = headers.pop("x-goog-if-generation-match", None)
+        if generation == "0":
+            headers["If-None-Match"] = "*"
+        elif generation is not None:
+            headers["If-Match"] = f'"{generation}"'
+        source = headers.pop("x-goog-copy-source", None)
+        if source is not None:
+            headers["x-amz-copy-source"] = source
+        return headers
 
     def _passes(self, header: str) -> bool:
         name = header.lower()

@@ -48,6 +48,19 @@ class ListedFile(NamedTuple):
     tag: str
 
 
+class FileVersion(NamedTuple):
+    """Identifies the content of a file, for a write that must not follow another one.
+
+    Args:
+        tag: the tag of the file.
+        generation: the number that Google's store compares in place of the tag; None if the store
+            does not number its files.
+    """
+
+    tag: str
+    generation: str | None
+
+
 class ObjectFolder:
     """A folder of an object store.
 
@@ -118,28 +131,35 @@ class ObjectFolder:
             return None
         return created["e_tag"]
 
-    def read_tagged(self, path: str) -> tuple[bytes, str] | None:
-        """Return the content and the tag of a file; None if it does not exist."""
+    def read_tagged(self, path: str) -> tuple[bytes, FileVersion] | None:
+        """Return the content and the version of a file; None if it does not exist."""
         try:
             with store_errors():
                 reply = obstore.get(self._store, self._absolute_path(path))
-                return bytes(reply.bytes()), _read_tag(reply.meta)
+                version = FileVersion(_read_tag(reply.meta), reply.meta["version"])
+                return bytes(reply.bytes()), version
         except FileNotFoundError:
             return None
 
-    def replace_file(self, path: str, content: bytes, tag: str | None) -> str | None:
-        """Replace a file if it has a tag. Return its new tag; None if it has another tag now.
+    def replace_file(
+        self, path: str, content: bytes, version: FileVersion | None
+    ) -> FileVersion | None:
+        """Replace a file if it has a version. Return the new one; None if it has another one now.
 
         Args:
-            tag: the tag that the file must have; None if it must not exist.
+            version: the version that the file must have; None if it must not exist.
         """
-        mode: PutMode = "create" if tag is None else {"e_tag": tag}
+        mode: PutMode = "create"
+        if version is not None:
+            mode = {"e_tag": version.tag}
+            if version.generation is not None:
+                mode["version"] = version.generation
         try:
             with store_errors():
                 written = obstore.put(self._store, self._absolute_path(path), content, mode=mode)
         except (AlreadyExistsError, PreconditionError):
             return None
-        return written["e_tag"]
+        return FileVersion(written["e_tag"] or "", written["version"])
 
     def _read_file(self, path: str) -> bytes:
         with store_errors():

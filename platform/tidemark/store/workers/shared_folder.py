@@ -1,7 +1,7 @@
 """A folder of small files that several machines change by comparing and swapping.
 
-An object store compares the tag of a file with the tag that the writer has read. On a disk, a lock
-makes reading and replacing one step.
+An object store compares the version of a file with the one that the writer has read. On a disk, a
+lock makes reading and replacing one step.
 """
 
 import os
@@ -13,20 +13,20 @@ from typing import NamedTuple, Protocol
 from tidemark.base.files import atomic, locks
 from tidemark.base.files.private import make_folder, open_lock
 from tidemark.store.committers.file_systems import local_folder
-from tidemark.store.committers.object_files import ObjectFolder
+from tidemark.store.committers.object_files import FileVersion, ObjectFolder
 
 _LOCK = ".lock"
 
 
 class SharedFile(NamedTuple):
-    """The content of a file, and the tag by which a later change is noticed.
+    """The content of a file, and the version by which a later change is noticed.
 
     Args:
-        tag: differs for each content.
+        version: differs for each content; None on a disk.
     """
 
     content: bytes
-    tag: str
+    version: FileVersion | None = None
 
 
 class SharedFolder(Protocol):
@@ -72,7 +72,7 @@ class _DiskFolder:
             content = (self._folder / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             return None
-        return SharedFile(content, "")
+        return SharedFile(content)
 
     def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
         files = dict[str, SharedFile]()
@@ -90,7 +90,7 @@ class _DiskFolder:
             if self.read_file(name) != seen:
                 return None
             atomic.write_atomically(self._folder / name, content.decode())
-        return SharedFile(content, "")
+        return SharedFile(content)
 
 
 @contextmanager
@@ -111,15 +111,18 @@ class _StoreFolder:
         tagged = self._folder.read_tagged(name)
         if tagged is None:
             return None
-        content, tag = tagged
-        return SharedFile(content, tag)
+        content, version = tagged
+        return SharedFile(content, version)
 
     def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
         tags = dict[str, str]()
         for page in self._folder.list_after(""):
             for listed in page:
                 tags[listed.name] = listed.tag
-        unchanged = {name: file for name, file in known_files.items() if tags.get(name) == file.tag}
+        unchanged = dict[str, SharedFile]()
+        for name, file in known_files.items():
+            if file.version is not None and tags.get(name) == file.version.tag:
+                unchanged[name] = file
         changed = dict[str, SharedFile]()
         for name in tags:
             if name in unchanged:
@@ -130,8 +133,8 @@ class _StoreFolder:
         return unchanged | changed
 
     def swap_file(self, name: str, content: bytes, seen: SharedFile | None) -> SharedFile | None:
-        tag = None if seen is None else seen.tag
-        new_tag = self._folder.replace_file(name, content, tag)
-        if new_tag is None:
+        seen_version = None if seen is None else seen.version
+        new_version = self._folder.replace_file(name, content, seen_version)
+        if new_version is None:
             return None
-        return SharedFile(content, new_tag)
+        return SharedFile(content, new_version)
