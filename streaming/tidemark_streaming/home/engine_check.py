@@ -13,6 +13,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+from deltalake import write_deltalake
 from deltalake.exceptions import DeltaError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
@@ -44,6 +45,16 @@ _STREAM = "tidemark_streaming.streams.continuous"
 
 _OF_WORKERS = ("pandas", "pyarrow", "numpy")
 """The packages that the workers' Pythons need, for functions with Python UDFs."""
+
+_ROWS = 3
+"""The number of rows that the engine writes, and that this machine adds."""
+
+_ADVICE = (
+    "The engine, its workers, and this machine must reach the same warehouse, at the address in "
+    "TIDEMARK_WAREHOUSE, each with credentials of its own: see 'An object store' on the page of "
+    "settings."
+)
+"""The end of the message of each difference in the store."""
 
 _OTHER_NAMES = {"Etc/UTC": "UTC", "GMT": "UTC", "Z": "UTC"}
 """Other names of the value of a setting."""
@@ -114,25 +125,45 @@ def _read_setting(warehouse: "Warehouse", name: str) -> str | None:
 
 
 def _check_store(warehouse: "Warehouse", folder: str) -> Iterator[Difference]:
-    """Let the engine write a table, and read it on this machine."""
+    """Let the engine write a table, let this machine read it and add rows, and let the engine read
+    all rows. The workers of the engine write and read the files."""
     spark = warehouse.spark
     table = f"{folder}/table"
     yield from _compare_versions("Spark", spark.version, "pyspark")
     try:
         with translate_refusals(f"write '{table}' with the engine"):
-            spark.range(3).write.format("delta").save(table)
+            spark.range(_ROWS).write.format("delta").save(table)
     except (TidemarkError, PySparkException) as error:
-        yield Difference("store", summarize_error(error))
+        yield Difference("store", f"{summarize_error(error)}. {_ADVICE}")
         return
     try:
-        with translate_refusals(f"read '{table}' on this machine"):
-            (newest,) = open_delta_table(table).history(1)
+        with translate_refusals(f"read and write '{table}' on this machine"):
+            opened = open_delta_table(table)
+            (newest,) = opened.history(1)
+            rows = opened.to_pyarrow_table()
+            write_deltalake(opened, rows, mode="append")
     except (TidemarkError, DeltaError, OSError) as error:
         yield Difference(
             "store",
-            f"The engine wrote '{table}', but this machine can't read it: "
-            f"{summarize_error(error)} Both "
-            "must reach the same warehouse, at the address in TIDEMARK_WAREHOUSE.",
+            f"The engine wrote '{table}', but this machine can't read and extend it: "
+            f"{summarize_error(error)}. {_ADVICE}",
+        )
+        return
+    try:
+        with translate_refusals(f"read '{table}' with the engine"):
+            read_rows = spark.read.format("delta").load(table).collect()
+    except (TidemarkError, PySparkException) as error:
+        yield Difference(
+            "store",
+            f"This machine extended '{table}', but the workers can't read it: "
+            f"{summarize_error(error)}. {_ADVICE}",
+        )
+        return
+    if len(read_rows) != 2 * _ROWS:
+        yield Difference(
+            "store",
+            f"This machine extended '{table}' to {2 * _ROWS} rows, but the workers read "
+            f"{len(read_rows)}. {_ADVICE}",
         )
         return
     delta = str(newest.get("engineInfo", "")).rpartition("Delta-Lake/")[2]
