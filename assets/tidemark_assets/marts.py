@@ -9,10 +9,11 @@ dbt and `tidemark_streaming.dbt.marts` run the build; this module defines how Da
 
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -36,6 +37,8 @@ from tidemark_assets.base.steps import failing_with_message
 from tidemark_assets.sensors.frame import PartResult, SensorPart, Tick, create_sensor
 from tidemark_assets.tables.windows import CARRY_ON
 from tidemark_streaming.dbt import marts
+from tidemark_streaming.dbt.dbt_process import dbt_flags
+from tidemark_streaming.dbt.mart_locks import MartLocks, lock_marts
 from tidemark_streaming.dbt.marts import Build, Marts
 from tidemark_streaming.home import domains
 from tidemark_streaming.home.domains import Domains
@@ -133,23 +136,44 @@ def _build(
     context: AssetExecutionContext, project: Marts, tidemark: TidemarkResource
 ) -> Iterator[Any]:
     selected = {key.path[-1] for key in context.selected_asset_keys}
-    tidemark.warehouse.register_missing_tables()
     missing = project.find_missing_tables(tidemark.warehouse.has_table)
     passed_over = sorted(selected & missing.keys())
     if not selected - missing.keys():
         marts.raise_if_any(marts.describe_missing_table(missing, passed_over))
+    written = project.find_written_tables(selected - missing.keys()) & selected
+    with lock_marts(tidemark.settings, written) as locks:
+        tidemark.warehouse.register_missing_tables()
+        yield from _run_dbt(context, project, tidemark, missing, locks)
+
+
+def _run_dbt(
+    context: AssetExecutionContext,
+    project: Marts,
+    tidemark: TidemarkResource,
+    missing: Mapping[str, list[str]],
+    locks: MartLocks,
+) -> Iterator[Any]:
+    """Build the selected models with dbt, except those that lack a table.
+
+    Args:
+        missing: the tables that models lack, by the model's name.
+    """
+    selected = {key.path[-1] for key in context.selected_asset_keys}
+    passed_over = sorted(selected & missing.keys())
     dbt = Dbt(
         project_dir=str(project.folder),
         profiles_dir=str(project.profiles_folder),
-        dbt_executable=str(marts.DBT),
+        dbt_executable=sys.executable,
+        global_config_flags=dbt_flags(),
     )
     session = tidemark.session
+    is_lost = partial(marts.has_lost_build, session, locks)
     try:
         with _variables(project.environment_variables(tidemark.address)):
             views = project.find_views(selected - missing.keys()) - selected
             if views:
                 run = dbt.cli(["run", "--select", " ".join(sorted(views))])
-                with marts.killed_with_engine(run.process, session):
+                with marts.killed_if_lost(run.process, is_lost):
                     run.wait()
             exclude = [part for name in passed_over for part in ("--exclude", name)]
             build = dbt.cli(
@@ -157,7 +181,7 @@ def _build(
                 context=context.op_execution_context,
                 raise_on_error=False,
             )
-        with marts.killed_with_engine(build.process, session):
+        with marts.killed_if_lost(build.process, is_lost):
             yield from build.stream()
         try:
             results = marts.read_outcomes(build.target_path)
@@ -167,6 +191,7 @@ def _build(
             marts.describe_missing_table(missing, passed_over), marts.describe_failure(results)
         )
     except Exception:
+        locks.raise_if_lost()
         # dbt reports the loss of the engine in many ways, most of them as failed models.
         raise_if_lost(session)
         raise

@@ -46,8 +46,9 @@ from tidemark_assets.flights.transforms import departures_by_carrier
 from tidemark_assets.marts import mart_assets, mart_sensor
 from tidemark_assets.weather.transforms import temperature_hourly
 from tidemark_streaming.connector import Excerpt
+from tidemark_streaming.dbt import dbt_process
 from tidemark_streaming.dbt.mart_rows import resting_on
-from tidemark_streaming.dbt.marts import DBT, Marts, run_dbt
+from tidemark_streaming.dbt.marts import Marts, run_dbt
 from tidemark_streaming.ingest.play import play_files
 
 # Each start of dbt takes four seconds of CPU time.
@@ -635,7 +636,8 @@ def test_a_build_whose_engine_is_killed_succeeds_on_a_new_one(
 
     def kill_while_dbt_runs() -> None:
         while not any(
-            process.info["ppid"] == os.getpid() and str(DBT) in (process.info["cmdline"] or ())
+            process.info["ppid"] == os.getpid()
+            and dbt_process.MODULE in (process.info["cmdline"] or ())
             for process in psutil.process_iter(["ppid", "cmdline"])
         ):
             time.sleep(0.1)

@@ -21,7 +21,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback
 from tidemark.store.operations import Kind, list_unfinished
-from tidemark.store.workers.hold import OwnedElsewhereError, hold_work, is_free
+from tidemark.store.workers.hold import OwnedElsewhereError, hold_when_free, is_free
 from tidemark.store.workers.owner import Owner
 from tidemark.store.workers.record_store import REWRITE, worker_records
 
@@ -61,17 +61,18 @@ def hold_rewrite(
     """
     records = worker_records(warehouse.location, warehouse.database)
     key = warehouse.path_of(""), source.name
-    deadline = time.monotonic() + MAX_SECONDS
+
+    def report_wait(owner: Owner) -> None:
+        on_progress(f"wait for {owner}, which rewrites {source.name}")
+
+    hold = hold_when_free(
+        records, REWRITE, source.name, max_seconds=MAX_SECONDS, on_wait=report_wait
+    )
     with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(hold_work(records, REWRITE, source.name))
-                break
-            except OwnedElsewhereError as error:
-                if time.monotonic() > deadline:
-                    raise _waited_too_long(source, error.owner) from None
-                on_progress(f"wait for {error.owner}, which rewrites {source.name}")
-                time.sleep(_POLL_SECONDS)
+        try:
+            stack.enter_context(hold)
+        except OwnedElsewhereError as error:
+            raise _waited_too_long(source, error.owner) from None
         _held.sources.add(key)
         try:
             yield

@@ -14,13 +14,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,23 +29,27 @@ from tidemark.base.files.trust import TRUSTED, find_folder_exposure
 from tidemark.base.settings import Settings, bundled_dbt_project
 from tidemark_streaming.base.background_poll import call_when
 from tidemark_streaming.dbt import sources as dbt_sources
+from tidemark_streaming.dbt.dbt_process import dbt_command
+from tidemark_streaming.dbt.mart_locks import MartLocks, lock_marts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tidemark.store.warehouse import Warehouse
 
-DBT = Path(sys.executable).with_name("dbt")
 NO_UNIT_TESTS = ("--exclude-resource-type", "unit_test")
 """Excludes unit tests: they test the project's code, so they are not part of a build."""
+
+_WITHOUT_TABLE = ("view", "ephemeral")
+"""The materializations of models that have no table."""
 
 _HEAD = 500
 _TAIL = 1500
 """How many characters of a longer message are shown, from its beginning and from its end."""
 _KEPT = 7 * 86_400.0
 """The seconds for which the manifest of an earlier state of the project is kept."""
-_ENGINE_LOOK_SECONDS = 5.0
-"""The time between two requests to the engine that find out whether it is lost."""
+_LOSS_POLL_SECONDS = 5.0
+"""The time between two polls that find out whether a build has lost its engine or its marts."""
 
 
 @dataclass(frozen=True)
@@ -247,8 +250,8 @@ class Marts:
     ) -> list[Outcome]:
         """Build marts, with the models that they read, and test them.
 
-        dbt finds tables by name. Those that the engine's catalog lacks are registered first. The
-        loss of the engine ends the build.
+        dbt finds tables by name. Those that the engine's catalog lacks are registered first. If
+        another process builds one of the marts, wait for it. The loss of the engine ends the build.
 
         Args:
             warehouse: the tables that the marts read, with a session on the engine.
@@ -258,12 +261,42 @@ class Marts:
             The result of each model and test.
 
         Raises:
+            ConflictError: another build of one of the marts took too long, or has taken it over.
             EngineLostError: the engine was lost during the build.
         """
+        with lock_marts(self._settings, self.find_written_tables(names)) as locks:
+            warehouse.register_missing_tables()
+            finished = self._run_build(warehouse, address, names, locks, full_refresh)
+        self._record_build(finished)
+        return finished
+
+    def find_written_tables(self, names: Iterable[str]) -> set[str]:
+        """Return the marts `names`, and the marts that they read directly or through others."""
+        nodes = self.manifest["nodes"]
+        wanted = set(names)
+        tables = set[str]()
+        waiting = [node for node in self._list_materialized_models() if node["name"] in wanted]
+        while waiting:
+            node = waiting.pop()
+            if node["config"]["materialized"] not in _WITHOUT_TABLE:
+                tables.add(node["name"])
+            for parent_id in node["depends_on"]["nodes"]:
+                # A parent that is not a node is a source.
+                parent = nodes.get(parent_id)
+                if parent is not None:
+                    waiting.append(parent)
+        return tables
+
+    def _run_build(
+        self,
+        warehouse: "Warehouse",
+        address: str,
+        names: Sequence[str],
+        locks: MartLocks,
+        full_refresh: bool,
+    ) -> list[Outcome]:
         from tidemark.engine.loss import raise_if_lost
 
-        _ = self.manifest
-        warehouse.register_missing_tables()
         arguments = ["build", *NO_UNIT_TESTS]
         if full_refresh:
             arguments.append("--full-refresh")
@@ -272,12 +305,12 @@ class Marts:
         with tempfile.TemporaryDirectory(dir=self.target_folder, prefix="build-") as scratch:
             shutil.copy(self.target_folder / "partial_parse.msgpack", scratch)
             variables = self.environment_variables(address) | {"DBT_TARGET_PATH": scratch}
-            output = run_dbt(arguments, variables, warehouse.spark)
+            is_lost = partial(has_lost_build, warehouse.spark, locks)
+            output = run_dbt(arguments, variables, is_lost)
             if _has_failed(Path(scratch)):
+                locks.raise_if_lost()
                 raise_if_lost(warehouse.spark)
-            finished = read_outcomes(Path(scratch), output)
-        self._record_build(finished)
-        return finished
+            return read_outcomes(Path(scratch), output)
 
     def list_builds(self, after_nanos: int) -> list[Build]:
         """Return the builds that ended after an instant in nanoseconds, in order."""
@@ -309,7 +342,7 @@ class Marts:
 
     def _list_materialized_models(self) -> Iterator[Mapping[str, Any]]:
         for node in self._list_models():
-            if node["config"]["materialized"] not in ("view", "ephemeral"):
+            if node["config"]["materialized"] not in _WITHOUT_TABLE:
                 yield node
 
     def _find_required_tables(self, node: Mapping[str, Any]) -> Iterator[str]:
@@ -419,22 +452,24 @@ def raise_if_any(*sentences: str) -> None:
 
 
 def run_dbt(
-    arguments: Sequence[str], variables: Mapping[str, str], session: "SparkSession | None" = None
+    arguments: Sequence[str],
+    variables: Mapping[str, str],
+    is_lost: Callable[[], bool] | None = None,
 ) -> str:
     """Run dbt, and return its output as one line.
 
     Args:
-        session: a session on the engine that dbt uses; with it, the loss of the engine ends dbt.
+        is_lost: returns whether dbt must be killed; None if it runs to its end in any case.
     """
     with (
         subprocess.Popen(
-            [DBT, *arguments],
+            dbt_command(arguments),
             env={**os.environ, **variables, "DBT_USE_COLORS": "false"},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         ) as dbt,
-        nullcontext() if session is None else killed_with_engine(dbt, session),
+        nullcontext() if is_lost is None else killed_if_lost(dbt, is_lost),
     ):
         try:
             output, _ = dbt.communicate()
@@ -444,22 +479,23 @@ def run_dbt(
     return " ".join(output.split())
 
 
-def killed_with_engine(
-    dbt: "subprocess.Popen[Any]", session: "SparkSession"
-) -> AbstractContextManager[None]:
-    """Kill dbt if the engine is lost during the `with` block.
-
-    dbt's own client would wait for ten minutes until the engine is back, and again for each model.
-    A new engine does not have dbt's session.
-    """
+def has_lost_build(session: "SparkSession", locks: MartLocks) -> bool:
+    """Return whether a build can't continue: its engine is lost, or another process has taken over
+    one of its marts."""
     from tidemark.engine.loss import has_lost_engine
 
-    return call_when(
-        lambda: has_lost_engine(session),
-        dbt.kill,
-        seconds=_ENGINE_LOOK_SECONDS,
-        thread="engine of dbt",
-    )
+    return locks.are_lost or has_lost_engine(session)
+
+
+def killed_if_lost(
+    dbt: "subprocess.Popen[Any]", is_lost: Callable[[], bool]
+) -> AbstractContextManager[None]:
+    """Kill dbt if its build is lost during the `with` block.
+
+    If the engine is lost, dbt's own client would wait for ten minutes until it is back, and again
+    for each model. A new engine does not have dbt's session.
+    """
+    return call_when(is_lost, dbt.kill, seconds=_LOSS_POLL_SECONDS, thread="build of marts")
 
 
 def _parse_outcome(result: Mapping[str, Any]) -> Outcome:

@@ -13,7 +13,7 @@ Runs = Callable[[Sequence[str], Mapping[str, str], object], str]
 def leaving(*results: Mapping[str, Any]) -> Runs:
     """Return a stand-in for a dbt run with these results, of a project without models."""
 
-    def run(arguments: Sequence[str], variables: Mapping[str, str], session: object = None) -> str:
+    def run(arguments: Sequence[str], variables: Mapping[str, str], is_lost: object = None) -> str:
         target = Path(variables["DBT_TARGET_PATH"])
         if arguments[0] == "parse":
             (target / "manifest.json").write_text(json.dumps({"nodes": {}, "sources": {}}))

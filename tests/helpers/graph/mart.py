@@ -21,8 +21,8 @@ from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.base.background_poll import call_when
+from tidemark_streaming.dbt import dbt_process
 from tidemark_streaming.dbt.marts import (
-    DBT,
     Marts,
     describe_failure,
     describe_missing_table,
@@ -189,7 +189,7 @@ def forget(store: Warehouse) -> None:
 
 def kill_dbt() -> None:
     for process in psutil.Process().children(recursive=True):
-        if str(DBT) in process.cmdline():
+        if dbt_process.MODULE in process.cmdline():
             process.kill()
 
 

@@ -5,6 +5,9 @@ import re
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,10 +20,15 @@ from hypothesis import strategies as st
 
 from helpers.dagster.built import leaving, unregistered
 from helpers.processes.failing_engine import FAULTS, serve
-from tidemark.base.errors import EngineLostError
+from tidemark.base.errors import ConflictError, EngineLostError
 from tidemark.base.settings import Settings, bundled_dbt_project
 from tidemark.engine.channel import Channel, open_session
-from tidemark_streaming.dbt import marts
+from tidemark.store.workers import hold
+from tidemark.store.workers.owner import Owner, Process
+from tidemark.store.workers.record import SECOND
+from tidemark.store.workers.record_store import MART, records_of
+from tidemark_streaming.dbt import mart_locks, marts
+from tidemark_streaming.dbt.mart_locks import lock_marts
 from tidemark_streaming.dbt.marts import Marts
 
 WEEK = 7 * 86_400
@@ -80,15 +88,81 @@ def test_a_failed_build_is_the_loss_of_its_engine_if_that_is_lost(
         client.client.close()
 
 
-def test_dbt_ends_with_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marts, "_ENGINE_LOOK_SECONDS", 0.05)
-    with serve() as (engine, port), subprocess.Popen(["sleep", "600"]) as dbt:
+def test_dbt_ends_with_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(marts, "_LOSS_POLL_SECONDS", 0.05)
+    with (
+        serve() as (engine, port),
+        subprocess.Popen(["sleep", "600"]) as dbt,
+        lock_marts(Settings(home=tmp_path), ["daily"]) as locks,
+    ):
         session = open_session(Channel(f"sc://127.0.0.1:{port}"))
-        with marts.killed_with_engine(dbt, session):
+        with marts.killed_if_lost(dbt, partial(marts.has_lost_build, session, locks)):
             time.sleep(0.5)
             assert dbt.poll() is None
             engine.fault = FAULTS["SESSION_NOT_FOUND"]
             assert dbt.wait(60) == -signal.SIGKILL
+
+
+def test_dbt_ends_if_another_machine_has_taken_over_a_mart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(marts, "_LOSS_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(hold, "_RENEW_SECONDS", 0.05)
+    settings = Settings(home=tmp_path)
+    other = Owner("process 1 on elsewhere", Process("elsewhere", "another boot", 1, "long ago"))
+    with (
+        serve() as (_, port),
+        subprocess.Popen(["sleep", "600"]) as dbt,
+        lock_marts(settings, ["daily"]) as locks,
+    ):
+        session = open_session(Channel(f"sc://127.0.0.1:{port}"))
+        with marts.killed_if_lost(dbt, partial(marts.has_lost_build, session, locks)):
+            time.sleep(0.5)
+            locks.raise_if_lost()
+            assert dbt.poll() is None
+            records_of(settings).change_record(
+                MART, "daily", lambda record: record.owned_by(other, 60 * SECOND)
+            )
+            assert dbt.wait(60) == -signal.SIGKILL
+        with pytest.raises(ConflictError, match="Another process builds mart 'daily'") as error:
+            locks.raise_if_lost()
+        assert error.value.retriable
+
+
+def test_builds_that_name_marts_in_another_order_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(hold, "_POLL_SECONDS", 0.01)
+    settings = Settings(home=tmp_path)
+    builds = list[str]()
+
+    def build(order: Sequence[str]) -> None:
+        for _ in range(5):
+            with lock_marts(settings, order):
+                builds.append("begin")
+                time.sleep(0.05)
+                builds.append("end")
+
+    with ThreadPoolExecutor() as pool:
+        for result in [pool.submit(build, order) for order in ("ab", "ba")]:
+            result.result(60)
+    assert builds == ["begin", "end"] * 10
+    assert f"Waiting for process {os.getpid()}, which builds mart 'a'." in caplog.messages
+
+
+def test_a_build_gives_up_after_a_long_build_of_the_same_mart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mart_locks, "MAX_SECONDS", 0.0)
+    settings = Settings(home=tmp_path)
+    with (
+        lock_marts(settings, ["daily"]),
+        lock_marts(settings, ["weekly"]),
+        pytest.raises(ConflictError, match="which builds mart 'daily'") as error,
+        lock_marts(settings, ["daily"]),
+    ):
+        pass
+    assert error.value.retriable
 
 
 def test_a_failed_mart_shows_the_violating_row_without_a_stack_trace() -> None:

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from uuid import uuid4
 
 from tidemark.base.counts import format_count
@@ -49,6 +49,11 @@ class Hold:
         self.kind = record.kind
         self.name = record.name
         self.owner = owner
+
+    @property
+    def is_lost(self) -> bool:
+        """True if a renewal of the lease has shown that the work has another owner."""
+        return not _renewals.has_hold(self.owner)
 
     def change_record(self, change: Callable[[WorkerRecord], WorkerRecord]) -> bool:
         """Change the record. Return False, without a change, if the work has another owner now."""
@@ -102,11 +107,13 @@ def hold_work(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold]:
             raise OwnedElsewhereError(record.owner)
         return record.owned_by(owner, LEASE_SECONDS * SECOND)
 
-    own_record = records.try_change_record(current_record, take_hold)
-    if own_record is None:
-        own_record = records.change_record(kind, name, take_hold)
-    hold = Hold(records, own_record, owner)
-    _renewals.add_hold(hold)
+    # Another thread may read the record before this one has its hold.
+    with _renewals.announce_hold(owner):
+        own_record = records.try_change_record(current_record, take_hold)
+        if own_record is None:
+            own_record = records.change_record(kind, name, take_hold)
+        hold = Hold(records, own_record, owner)
+        _renewals.add_hold(hold)
     try:
         yield hold
     finally:
@@ -114,6 +121,38 @@ def hold_work(records: WorkerRecords, kind: str, name: str) -> Iterator[Hold]:
         # If this fails, only other machines wait for the lease to end.
         with suppress(OSError, TidemarkError):
             hold.release_work()
+
+
+@contextmanager
+def hold_when_free(
+    records: WorkerRecords,
+    kind: str,
+    name: str,
+    *,
+    max_seconds: float,
+    on_wait: Callable[[Owner], object],
+) -> Iterator[Hold]:
+    """Hold a piece of work for the duration of a `with` block, once no other owner has it.
+
+    Args:
+        max_seconds: the seconds after which this gives up.
+        on_wait: is called with each owner for whose end this waits.
+
+    Raises:
+        OwnedElsewhereError: another owner still has the work after `max_seconds`.
+    """
+    deadline = time.monotonic() + max_seconds
+    with ExitStack() as stack:
+        hold: Hold | None = None
+        while hold is None:
+            try:
+                hold = stack.enter_context(hold_work(records, kind, name))
+            except OwnedElsewhereError as error:
+                if time.monotonic() > deadline:
+                    raise
+                on_wait(error.owner)
+                _wait_for_release(records, kind, name, error.owner, deadline)
+        yield hold
 
 
 def is_free(record: WorkerRecord) -> bool:
@@ -150,13 +189,36 @@ def wait_for_renewal(records: WorkerRecords, seen_record: WorkerRecord) -> None:
         record = records.read_record(seen_record.kind, seen_record.name)
 
 
+def _wait_for_release(
+    records: WorkerRecords, kind: str, name: str, owner: Owner, deadline: float
+) -> None:
+    """Wait until an owner no longer has a piece of work, or until the deadline."""
+    while time.monotonic() <= deadline:
+        record = records.read_record(kind, name)
+        if record.owner != owner or is_free(record):
+            return
+        time.sleep(_POLL_SECONDS)
+
+
 class _Renewals:
     """Renews the leases of all work that this process holds, in one thread."""
 
     def __init__(self) -> None:
         self._holds = dict[Owner, Hold]()
+        self._announced = set[Owner]()
         self._lock = threading.Lock()
         self._is_running = False
+
+    @contextmanager
+    def announce_hold(self, owner: Owner) -> Iterator[None]:
+        """Count the work of an owner as held, while its record is written."""
+        with self._lock:
+            self._announced.add(owner)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._announced.discard(owner)
 
     def add_hold(self, hold: Hold) -> None:
         with self._lock:
@@ -171,7 +233,7 @@ class _Renewals:
 
     def has_hold(self, owner: Owner) -> bool:
         with self._lock:
-            return owner in self._holds
+            return owner in self._holds or owner in self._announced
 
     def _renew_leases(self) -> None:
         while True:

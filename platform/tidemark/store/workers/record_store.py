@@ -27,6 +27,9 @@ INGEST = "ingest"
 REWRITE = "rewrite"
 """The kind of the work that rewrites the event log of a source: an erasure, or a promotion."""
 
+MART = "mart"
+"""The kind of the work that builds a mart."""
+
 POLL = "poll"
 """The kind of the sensor that polls a source."""
 
@@ -38,6 +41,9 @@ SUPERVISOR = "supervisor"
 
 COMMAND = "command_"
 """How the kinds of long-running commands begin."""
+
+_LISTED = (f"{INGEST}.", f"{POLL}.", f"{STREAM}.", f"{SUPERVISOR}.", COMMAND)
+"""How the names of the files begin that `list_records` reads."""
 
 Change = Callable[[WorkerRecord], WorkerRecord]
 """Returns the changed record, or raises an error to leave the record as it is."""
@@ -75,12 +81,15 @@ class WorkerRecords:
         return _to_record(kind, name, file)
 
     def list_records(self, *kinds: str) -> list[WorkerRecord]:
-        """Return the records whose kinds begin with one of `kinds`, sorted by kind and name."""
+        """Return the records whose kinds begin with one of `kinds`, sorted by kind and name.
+
+        Records of builds of marts and of rewrites are not listed.
+        """
         with self._lock:
             age = time.monotonic() - self._listed_at
             if not self._listing_seconds or age > self._listing_seconds:
                 with self._explained_errors():
-                    self._files = self._folder.read_files(self._files)
+                    self._files |= self._folder.read_files(self._files, _LISTED)
                 self._listed_at = time.monotonic()
             files = sorted(self._files.items())
         records = (WorkerRecord.from_json(file.content) for _, file in files)

@@ -36,8 +36,10 @@ class SharedFolder(Protocol):
         """Return a file; None if it does not exist."""
         ...
 
-    def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
-        """Return all files, by name.
+    def read_files(
+        self, known_files: Mapping[str, SharedFile], prefixes: tuple[str, ...]
+    ) -> dict[str, SharedFile]:
+        """Return the files whose names begin with one of `prefixes`, by name.
 
         Args:
             known_files: files that were read before. A file with the same tag need not be read
@@ -74,9 +76,13 @@ class _DiskFolder:
             return None
         return SharedFile(content)
 
-    def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+    def read_files(
+        self, known_files: Mapping[str, SharedFile], prefixes: tuple[str, ...]
+    ) -> dict[str, SharedFile]:
         files = dict[str, SharedFile]()
-        for path in sorted(self._folder.glob("[!.]*.json")):
+        for path in sorted(self._folder.glob("*.json")):
+            if not path.name.startswith(prefixes):
+                continue
             file = self.read_file(path.name)
             if file is not None:
                 files[path.name] = file
@@ -114,11 +120,14 @@ class _StoreFolder:
         content, version = tagged
         return SharedFile(content, version)
 
-    def read_files(self, known_files: Mapping[str, SharedFile]) -> dict[str, SharedFile]:
+    def read_files(
+        self, known_files: Mapping[str, SharedFile], prefixes: tuple[str, ...]
+    ) -> dict[str, SharedFile]:
         tags = dict[str, str]()
         for page in self._folder.list_after(""):
             for listed in page:
-                tags[listed.name] = listed.tag
+                if listed.name.startswith(prefixes):
+                    tags[listed.name] = listed.tag
         unchanged = dict[str, SharedFile]()
         for name, file in known_files.items():
             if file.version is not None and tags.get(name) == file.version.tag:

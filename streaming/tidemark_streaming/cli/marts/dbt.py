@@ -1,6 +1,7 @@
 """`tidemark dbt`: dbt models on published windows."""
 
 import os
+import subprocess
 from collections import Counter
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -23,6 +24,9 @@ from tidemark_streaming.cli.output import Output, with_json
 
 _DBT_COMMAND = "COMMAND"
 """The name, in the help, for each command of dbt itself."""
+
+_WRITING_COMMANDS = {"build", "clone", "retry", "run", "run-operation", "seed", "snapshot"}
+"""The commands of dbt that write tables."""
 
 _DIFFERS = 1
 """The exit code if the file does not match the definitions."""
@@ -190,15 +194,35 @@ def run_dbt(
     """
     from tidemark import engine
     from tidemark.base import extras
-    from tidemark_streaming.dbt.marts import DBT, Marts
+    from tidemark_streaming.dbt.mart_locks import lock_marts
+    from tidemark_streaming.dbt.marts import Marts
 
     extras.require_extra("marts")
     home = Home()
     project = Marts(home.settings)
     dbt_arguments = arguments or ["--help"]
-    variables = dict[str, str]()
     # Help and the version need no engine.
-    if {"--help", "-h", "--version"}.isdisjoint(dbt_arguments):
+    if not {"--help", "-h", "--version"}.isdisjoint(dbt_arguments):
+        raise typer.Exit(_call_dbt(dbt_arguments, {}))
+    written_marts = list[str]()
+    if not _WRITING_COMMANDS.isdisjoint(dbt_arguments):
+        written_marts = project.list_marts()
+    with lock_marts(home.settings, written_marts):
         home.open_warehouse().register_missing_tables()
         variables = project.environment_variables(engine.ensure_engine(home.settings))
-    os.execve(DBT, [str(DBT), *dbt_arguments], {**os.environ, **variables})
+        code = _call_dbt(dbt_arguments, variables)
+    raise typer.Exit(code)
+
+
+def _call_dbt(arguments: list[str], variables: dict[str, str]) -> int:
+    """Run dbt in this terminal. Return its exit code."""
+    from tidemark_streaming.dbt.dbt_process import dbt_command
+
+    environment = {**os.environ, **variables}
+    with subprocess.Popen(dbt_command(arguments), env=environment) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                # dbt is interrupted too, and cancels its queries.
+                continue

@@ -7,16 +7,18 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from helpers.data.landing import put
 from helpers.processes.clocks import shift_clock
 from tidemark.store.workers import hold, record_store
 from tidemark.store.workers.hold import OwnedElsewhereError, hold_work, is_free
 from tidemark.store.workers.owner import Owner, Process
 from tidemark.store.workers.record import SECOND, WorkerRecord
-from tidemark.store.workers.record_store import WorkerRecords
+from tidemark.store.workers.record_store import FOLDER, MART, POLL, REWRITE, WorkerRecords
 
 KIND, NAME = "ingest", "orders"
 WRITERS, ROUNDS = 8, 5
@@ -77,6 +79,16 @@ def test_no_change_is_lost(kept: WorkerRecords, place: str) -> None:
     assert (found.report["count"], found.revision) == (WRITERS * ROUNDS, WRITERS * ROUNDS)
 
 
+def test_a_listing_reads_records_of_its_kinds_only(kept: WorkerRecords, place: str) -> None:
+    """A warehouse that was copied from a disk has the lock file of that disk."""
+    for kind in (KIND, MART, REWRITE):
+        kept.change_record(kind, NAME, lambda r: replace(r, report={"count": 1}))
+    put(f"{place}/shop/{FOLDER}", ".lock", b"")
+    records = WorkerRecords(place, "shop")
+    assert [record.kind for record in records.list_records(KIND, POLL)] == [KIND]
+    assert records.read_record(MART, NAME).report == {"count": 1}
+
+
 def test_one_of_many_gets_the_work(place: str) -> None:
     start, is_done = threading.Barrier(WRITERS), threading.Event()
 
@@ -95,6 +107,25 @@ def test_one_of_many_gets_the_work(place: str) -> None:
             time.sleep(0.01)
         is_done.set()
         assert sum(each.result() for each in tries) == 1
+
+
+def test_other_threads_never_see_work_as_free_while_it_is_taken(
+    kept: WorkerRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the write of the record and the start of its renewals, it has an owner, too."""
+    try_change_record = WorkerRecords.try_change_record
+    was_free = list[bool]()
+
+    def look(self: WorkerRecords, *arguments: Any) -> WorkerRecord | None:  # noqa: ANN401
+        changed = try_change_record(self, *arguments)
+        assert changed is not None
+        was_free.append(is_free(changed))
+        return changed
+
+    monkeypatch.setattr(WorkerRecords, "try_change_record", look)
+    with hold_work(kept, KIND, NAME):
+        pass
+    assert was_free == [False, True]
 
 
 def test_work_is_free_once_its_process_was_killed(kept: WorkerRecords, place: str) -> None:
