@@ -26,12 +26,9 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, DEAD
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.arrival_facts import (
-    check_decodable,
-    check_event_times,
-    summarize_rows,
-)
 from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.ingest.row_summary import summarize_rows
+from tidemark_streaming.ingest.unusable_arrivals import check_decodable, check_event_times
 from tidemark_streaming.payloads import Avro, Json, Payload, Protobuf
 from tidemark_streaming.payloads.csv_records import Csv
 

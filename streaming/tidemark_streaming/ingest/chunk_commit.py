@@ -32,14 +32,11 @@ from tidemark_streaming.connector import (
     Prefetching,
     ReportsUndeclared,
 )
-from tidemark_streaming.ingest.arrival_facts import (
-    Facts,
-    check_decodable,
-    check_event_times,
-    summarize_rows,
-    to_arrivals,
-)
+from tidemark_streaming.ingest.arrival_watermarks import to_arrivals
+from tidemark_streaming.ingest.chunk_summary import ChunkSummary
 from tidemark_streaming.ingest.computed_columns import compute_columns
+from tidemark_streaming.ingest.row_summary import summarize_rows
+from tidemark_streaming.ingest.unusable_arrivals import check_decodable, check_event_times
 from tidemark_streaming.ingest.value_checks import check_values
 
 
@@ -149,13 +146,15 @@ def _append_rows(
             rows = computed.summarize_rows().withColumn(CHUNK, F.col("arrival") - first)
         else:
             rows = _materialize_checked_rows(log, rows, planning, scratch)
-        facts = summarize_rows(
+        summaries = summarize_rows(
             source, rows, chunks, log.warehouse.spark, log.warehouse.use_planning(planning)
         )
-        facts = _add_undeclared_fields(connector, facts)
-        _check_usable(connector, timeline, facts)
+        summaries = _add_undeclared_fields(connector, summaries)
+        _check_usable(connector, timeline, summaries)
         open_new(log)
-        arrivals = to_arrivals(source, newest_arrival, chunks, facts, versions, log.schema_version)
+        arrivals = to_arrivals(
+            source, newest_arrival, chunks, summaries, versions, log.schema_version
+        )
         clock.record_step("decode")
         logged_rows = log.append_arrivals(computed or _number_arrivals(rows, first), arrivals)
         clock.record_step("write")
@@ -177,27 +176,29 @@ def _materialize_checked_rows(
     return scratch.gather_tables(checked)
 
 
-def _add_undeclared_fields(connector: Connector, facts: Mapping[int, Facts]) -> dict[int, Facts]:
+def _add_undeclared_fields(
+    connector: Connector, summaries: Mapping[int, ChunkSummary]
+) -> dict[int, ChunkSummary]:
     if not isinstance(connector, ReportsUndeclared):
-        return dict(facts)
+        return dict(summaries)
     fields = connector.undeclared_fields()
-    return {
-        chunk: replace(summary, undeclared=fields.get(chunk, ()))
-        for chunk, summary in facts.items()
-    }
+    completed = dict[int, ChunkSummary]()
+    for chunk, summary in summaries.items():
+        completed[chunk] = replace(summary, undeclared=fields.get(chunk, ()))
+    return completed
 
 
 def _check_usable(
-    connector: Connector, timeline: Sequence[Arrival], facts: dict[int, Facts]
+    connector: Connector, timeline: Sequence[Arrival], summaries: dict[int, ChunkSummary]
 ) -> None:
     """Refuse rows that look like those of another format, unless the user has accepted a change."""
     if getattr(connector, "accept_change", True):
         return
     source = connector.source
-    check_decodable(source.name, facts, timeline)
+    check_decodable(source.name, summaries, timeline)
     check_event_times(
         source,
-        facts,
+        summaries,
         timeline,
         must_have_event_times=getattr(connector, "must_have_event_times", False),
     )
@@ -214,7 +215,7 @@ def _compute_join(
 
     No check of the values is necessary, because the rows come from event logs. Computing the rows
     twice gives the same rows. The watermarks of a derived source do not depend on its rows, so the
-    rows can be computed without the `Facts` of the arrivals.
+    rows can be computed without the `ChunkSummary` of the arrivals.
     """
     arrivals = to_arrivals(source, newest_arrival, chunks, {}, "{}", 1)
     rows = _number_arrivals(rows, arrivals[0].arrival)

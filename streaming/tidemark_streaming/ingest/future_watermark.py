@@ -44,8 +44,9 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.rows import INSTANT, to_dicts, to_frame
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import CHUNK, CLOCK_SLACK, Chunk
-from tidemark_streaming.ingest.arrival_facts import Facts, summarize_rows
+from tidemark_streaming.ingest.chunk_summary import ChunkSummary
 from tidemark_streaming.ingest.ingest_record import lock_ingest
+from tidemark_streaming.ingest.row_summary import summarize_rows
 from tidemark_streaming.snapshot.snapshot import Snapshot
 
 FAR = parse_duration("1 hour")
@@ -232,7 +233,7 @@ def _lower_arrivals(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
     before = None
     state = None
     for arrival, chunk in zip(recorded, chunks, strict=True):
-        seen = facts.get(arrival.arrival, Facts())
+        seen = facts.get(arrival.arrival, ChunkSummary())
         after, state = source.watermark.advance(
             state, before, seen.observed, chunk.arrived_at, arrival.after
         )

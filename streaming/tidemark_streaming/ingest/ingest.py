@@ -39,13 +39,11 @@ from tidemark_streaming.connector import (
     Prefetching,
 )
 from tidemark_streaming.ingest.accepted_losses import without_losses
-from tidemark_streaming.ingest.arrival_facts import (
-    UnusableArrivalError,
-)
 from tidemark_streaming.ingest.chunk_commit import append_empty, commit_chunks, open_new
 from tidemark_streaming.ingest.ingest_record import Ingest, lock_ingest, record_error
 from tidemark_streaming.ingest.recorded_arrivals import RecordedArrivals
 from tidemark_streaming.ingest.silence import Silence
+from tidemark_streaming.ingest.unusable_arrivals import UnusableArrivalError
 
 _FURNISHED = "furnish"
 """The application ID of the transaction that fills a lookup table which an ingestion provides."""
@@ -393,11 +391,11 @@ def _commit_pending(
             try:
                 arrivals, rows = commit_chunks(log, connector, timeline, part, next_part)
             except UnusableArrivalError as error:
-                if not error.before:
+                if not error.arrivals_before:
                     raise
                 # The arrivals before the unusable one are ingested first.
                 unusable = error
-                part = part[: error.before]
+                part = part[: error.arrivals_before]
                 arrivals, rows = commit_chunks(log, connector, timeline, part)
             timeline.append(arrivals)
             short_logs.of_source(log.warehouse, log.source, arrivals[-1].arrival)

@@ -31,7 +31,7 @@ from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.dbt import marts
 from tidemark_streaming.derived import DerivedConnector, connector, rebuild
-from tidemark_streaming.ingest import arrival_facts, chunk_commit
+from tidemark_streaming.ingest import arrival_watermarks, chunk_commit
 from tidemark_streaming.sink import writer
 from tidemark_streaming.sink.changes import Change, derive_changes
 from tidemark_streaming.snapshot.asset_results import AssetResults
@@ -147,7 +147,7 @@ def _lose_dead_letters(patch: pytest.MonkeyPatch) -> None:
 
 
 def _ignore_silence(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(arrival_facts, "after_heartbeat", lambda _, previous, *__: previous)
+    patch.setattr(arrival_watermarks, "after_heartbeat", lambda _, previous, *__: previous)
 
 
 def _forget_dependents_in_erasures(patch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,8 @@ from tidemark.store.rows import compute as pc
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.derived import DerivedConnector
-from tidemark_streaming.ingest.arrival_facts import Facts, to_arrivals
+from tidemark_streaming.ingest.arrival_watermarks import to_arrivals
+from tidemark_streaming.ingest.chunk_summary import ChunkSummary
 from tidemark_streaming.scenario.read.parse import Scenario
 
 _TYPES = {
@@ -208,7 +209,7 @@ class MemoryLogs:
         A step with rows is not a heartbeat for the sources that are derived from this one.
         """
         rows = [len(arrival.rows) for arrival in self.oracle[source.name].arrivals]
-        facts = {n: Facts(rows=count) for n, count in enumerate(rows)}
+        facts = {n: ChunkSummary(rows=count) for n, count in enumerate(rows)}
         self.timelines[source.name] = to_arrivals(source, None, chunks, facts, "{}", 1)
 
     def steps(self, source: DerivedSource) -> list[tuple[int, int]]:
@@ -282,13 +283,13 @@ class MemoryLogs:
         self._store(source, rows)
         self._store_timeline(source)
 
-    def _facts(self, source: Source, arrival: int) -> Facts:
+    def _facts(self, source: Source, arrival: int) -> ChunkSummary:
         rows = self.warehouse.tables[source.log_table]
         mine = rows.filter(pc.equal(rows["arrival"], arrival))
         times = mine[source.event_time].cast(pa.int64()).to_pylist()
         known = [time for time in times if time is not None and EARLIEST <= time < LATEST]
         observed = str(max(known)) if known and source.watermark.by_newest else None
-        return Facts(
+        return ChunkSummary(
             rows=mine.num_rows,
             min_event_time=min(known, default=None),
             max_event_time=max(known, default=None),

@@ -17,7 +17,8 @@ from tidemark.store.event_log.steps import Step, TakenArrival
 from tidemark_streaming.base import kafka_position as position
 from tidemark_streaming.base.kafka_position import Position, Topic
 from tidemark_streaming.connector import Chunk
-from tidemark_streaming.ingest.arrival_facts import Facts, to_arrivals
+from tidemark_streaming.ingest.arrival_watermarks import to_arrivals
+from tidemark_streaming.ingest.chunk_summary import ChunkSummary
 from tidemark_streaming.kafka import KafkaConnector, losses
 from tidemark_streaming.kafka.play import PlayedConnector
 
@@ -78,9 +79,9 @@ def after(*brought: dict[str, int], waiting: tuple[tuple[str, ...], ...]) -> lis
     return [a.after for a in to_arrivals(IMPATIENT, first[-1], chunks, told, "{}", 1)]
 
 
-def facts(newest: dict[str, int]) -> Facts:
+def facts(newest: dict[str, int]) -> ChunkSummary:
     pairs = ", ".join(f'["{part}", "{time * MINUTE}"]' for part, time in newest.items())
-    return Facts(rows=len(newest), observed=f"[{pairs}]")
+    return ChunkSummary(rows=len(newest), observed=f"[{pairs}]")
 
 
 BEFORE, LATER = -MINUTE // 6, 9 * MINUTE - MINUTE // 6

@@ -21,7 +21,8 @@ from tidemark_streaming.base.kafka_position import Topic
 from tidemark_streaming.base.position import parse_with_text
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest.accepted_losses import skipped_losses, with_losses, without_losses
-from tidemark_streaming.ingest.arrival_facts import Facts, to_arrivals
+from tidemark_streaming.ingest.arrival_watermarks import to_arrivals
+from tidemark_streaming.ingest.chunk_summary import ChunkSummary
 from tidemark_streaming.snapshot.history import reprocessed_letters
 
 SECOND = 1_000_000
@@ -51,8 +52,8 @@ STEPS = st.lists(
 BOUND, IDLE = st.integers(0, 4), st.integers(1, 6)
 
 
-def chunks_and_facts(steps: Sequence[Step], by: bool) -> tuple[list[Chunk], list[Facts]]:
-    clock, chunks, facts = 0, list[Chunk](), list[Facts]()
+def chunks_and_facts(steps: Sequence[Step], by: bool) -> tuple[list[Chunk], list[ChunkSummary]]:
+    clock, chunks, facts = 0, list[Chunk](), list[ChunkSummary]()
     for step in steps:
         clock += step.after * SECOND
         since = None if step.silent is None else clock - step.silent * SECOND
@@ -60,7 +61,7 @@ def chunks_and_facts(steps: Sequence[Step], by: bool) -> tuple[list[Chunk], list
         pairs = [(str(n), str(t * SECOND)) for n, t in enumerate(step.times)]
         newest = str(max(step.times) * SECOND) if step.times else None
         observed = (json.dumps(pairs) if pairs else None) if by else newest
-        facts.append(Facts(rows=len(step.times), observed=observed))
+        facts.append(ChunkSummary(rows=len(step.times), observed=observed))
     return chunks, facts
 
 

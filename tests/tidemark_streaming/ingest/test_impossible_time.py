@@ -18,8 +18,8 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.parity import check_parity
 from tidemark_streaming.connector import CHUNK, Chunk
-from tidemark_streaming.ingest.arrival_facts import is_plain, summarize_rows
 from tidemark_streaming.ingest.ingest import end_source, ingest
+from tidemark_streaming.ingest.row_summary import is_plain, summarize_rows
 from tidemark_streaming.scenario.read.parse import ScenarioArrival
 from tidemark_streaming.scenario.run.memory import MemoryConnector
 

@@ -15,7 +15,7 @@ from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.event_log.log import Log
 from tidemark_streaming.connector import Chunk
 from tidemark_streaming.ingest import recorded_arrivals
-from tidemark_streaming.ingest.arrival_facts import to_arrivals
+from tidemark_streaming.ingest.arrival_watermarks import to_arrivals
 from tidemark_streaming.ingest.recorded_arrivals import RecordedArrivals
 
 MOST_KEPT = 5

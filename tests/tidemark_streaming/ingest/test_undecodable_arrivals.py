@@ -13,17 +13,17 @@ from helpers.data.landing import HEADER, SOURCE, connector, land, log_rows
 from tidemark.define.watermarks import Punctuated
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.ingest.arrival_facts import (
+from tidemark_streaming.ingest.chunk_summary import ChunkSummary
+from tidemark_streaming.ingest.ingest import ingest
+from tidemark_streaming.ingest.unusable_arrivals import (
     MIN_UNUSABLE_ROWS,
-    Facts,
     UnusableArrivalError,
     check_decodable,
     check_event_times,
 )
-from tidemark_streaming.ingest.ingest import ingest
 
-CHANGED = Facts(dead_letters=MIN_UNUSABLE_ROWS, reason="The field 'n' is not a valid INT.")
-GOOD = Facts(rows=1, dead_letters=MIN_UNUSABLE_ROWS)
+CHANGED = ChunkSummary(dead_letters=MIN_UNUSABLE_ROWS, reason="The field 'n' is not a valid INT.")
+GOOD = ChunkSummary(rows=1, dead_letters=MIN_UNUSABLE_ROWS)
 
 
 def timeline(*dead_letters: int) -> list[Arrival]:
@@ -39,11 +39,11 @@ def timeline(*dead_letters: int) -> list[Arrival]:
     [
         replace(CHANGED, dead_letters=MIN_UNUSABLE_ROWS - 1),
         replace(CHANGED, rows=1),
-        Facts(rows=MIN_UNUSABLE_ROWS),
-        Facts(),
+        ChunkSummary(rows=MIN_UNUSABLE_ROWS),
+        ChunkSummary(),
     ],
 )
-def test_some_dead_letters_do_not_stop_the_source(facts: Facts) -> None:
+def test_some_dead_letters_do_not_stop_the_source(facts: ChunkSummary) -> None:
     check_decodable("clicks", {0: facts}, [])
 
 
@@ -62,7 +62,7 @@ def test_the_error_has_the_first_changed_arrival() -> None:
         r"The reason is: The field 'n' is not a valid INT\. The producers",
     ) as caught:
         check_decodable("clicks", {3: CHANGED, 1: GOOD, 2: CHANGED}, [])
-    assert caught.value.before == 2
+    assert caught.value.arrivals_before == 2
 
 
 @given(st.lists(st.integers(0, 99), min_size=1, max_size=40))
@@ -81,7 +81,7 @@ def test_the_rows_of_small_arrivals_are_counted_together(counts: Sequence[int]) 
             continue
         with pytest.raises(UnusableArrivalError) as caught:
             check_decodable("clicks", remaining, timeline(*counts[:begin]))
-        assert caught.value.before == first - begin
+        assert caught.value.arrivals_before == first - begin
 
 
 def test_accepted_rows_and_rows_before_an_event_are_not_counted() -> None:
@@ -94,13 +94,13 @@ def test_accepted_rows_and_rows_before_an_event_are_not_counted() -> None:
     check_decodable("clicks", {0: replace(CHANGED, dead_letters=60), 1: GOOD, 2: few[0]}, [])
 
 
-UNTIMED = Facts(rows=3)
-TIMED = Facts(rows=1, min_event_time=0, max_event_time=0)
-FUTURE = Facts(rows=1, future_timestamps=1)
+UNTIMED = ChunkSummary(rows=3)
+TIMED = ChunkSummary(rows=1, min_event_time=0, max_event_time=0)
+FUTURE = ChunkSummary(rows=1, future_timestamps=1)
 
 
 def check_times(
-    facts: Sequence[Facts], before: Sequence[Arrival] = (), *, uniform: bool = False
+    facts: Sequence[ChunkSummary], before: Sequence[Arrival] = (), *, uniform: bool = False
 ) -> None:
     check_event_times(SOURCE, dict(enumerate(facts)), before, must_have_event_times=uniform)
 
@@ -109,11 +109,13 @@ MISSPELLED = replace(UNTIMED, undeclared=("At", "K"))
 
 
 @pytest.mark.parametrize(("untimed", "uniform"), [(UNTIMED, True), (MISSPELLED, False)])
-def test_first_events_without_an_event_time_stop_the_source(untimed: Facts, uniform: bool) -> None:
+def test_first_events_without_an_event_time_stop_the_source(
+    untimed: ChunkSummary, uniform: bool
+) -> None:
     message = r"None of the 3 events of .* 'sensors' has an event time: the field 'at' is missing"
     with pytest.raises(UnusableArrivalError, match=message) as caught:
-        check_times([Facts(), untimed, TIMED], uniform=uniform)
-    assert caught.value.before == 1
+        check_times([ChunkSummary(), untimed, TIMED], uniform=uniform)
+    assert caught.value.arrivals_before == 1
     assert ("the undeclared fields are At, K. The" in str(caught.value)) == (untimed is MISSPELLED)
 
 
@@ -124,11 +126,11 @@ def test_tombstones_and_later_records_with_new_fields_do_not_stop_the_source() -
 
 
 @pytest.mark.parametrize("usable", [TIMED, FUTURE])
-def test_later_files_without_an_event_time_stop_the_source(usable: Facts) -> None:
+def test_later_files_without_an_event_time_stop_the_source(usable: ChunkSummary) -> None:
     with pytest.raises(UnusableArrivalError, match="None of the 3 events"):
         check_times([usable, UNTIMED], uniform=True)
     check_times([usable, UNTIMED])
-    check_times([usable, Facts(dead_letters=1), usable], uniform=True)
+    check_times([usable, ChunkSummary(dead_letters=1), usable], uniform=True)
 
 
 @given(st.lists(st.integers(0, 60), min_size=1, max_size=10), st.integers(0, 9))
@@ -139,13 +141,13 @@ def test_later_events_without_an_event_time_stop_the_source_if_they_are_many(
     first_arrivals = [replace(timeline(0)[0], rows=1, min_event_time=0)]
     earlier = [replace(a, rows=n) for a, n in zip(timeline(*counts), counts, strict=True)][:begin]
     stop = next((n for n in range(len(counts)) if sum(counts[: n + 1]) >= MIN_UNUSABLE_ROWS), None)
-    facts = [Facts(rows=count) for count in counts[begin:]]
+    facts = [ChunkSummary(rows=count) for count in counts[begin:]]
     if stop is None or begin > stop:
         check_times(facts if stop is None else [], first_arrivals + earlier)
         return
     with pytest.raises(UnusableArrivalError) as caught:
         check_times(facts, first_arrivals + earlier)
-    assert caught.value.before == stop - begin
+    assert caught.value.arrivals_before == stop - begin
 
 
 def test_a_json_file_without_event_times_waits_until_accepted(

@@ -27,9 +27,9 @@ from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
 from tidemark_streaming.files import FileConnector
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
-from tidemark_streaming.ingest.arrival_facts import MIN_UNUSABLE_ROWS, UnusableArrivalError
 from tidemark_streaming.ingest.dead_letters import reprocess_letters
 from tidemark_streaming.ingest.ingest import follow_source, ingest
+from tidemark_streaming.ingest.unusable_arrivals import MIN_UNUSABLE_ROWS, UnusableArrivalError
 from tidemark_streaming.kafka import RECORD, KafkaConnector
 
 

@@ -13,7 +13,7 @@ from tidemark.define.source import Source
 from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark_streaming.connector import DEAD
 from tidemark_streaming.files import FileConnector
-from tidemark_streaming.ingest.arrival_facts import summarize_rows
+from tidemark_streaming.ingest.row_summary import summarize_rows
 from tidemark_streaming.kafka.decode import decode_records
 from tidemark_streaming.kafka.records import SCHEMA
 from tidemark_streaming.payloads import Json
