@@ -29,7 +29,8 @@ from tidemark_assets.sensors.frame import (
     is_running,
 )
 from tidemark_streaming.base import logs
-from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.progress import AssetSnapshot, SourceSnapshot
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.streams import supervisor
 from tidemark_streaming.streams.desired_streams import renew_lease
 from tidemark_streaming.streams.supervisor import (

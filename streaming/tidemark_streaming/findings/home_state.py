@@ -30,7 +30,8 @@ from tidemark_streaming.ingest.future_watermark import FutureWatermark
 from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.snapshot.check_results import IntegrityFault, find_integrity_fault
 from tidemark_streaming.snapshot.held_back import BaseProgress, HeldBack, find_slow_base
-from tidemark_streaming.snapshot.snapshot import AssetSnapshot, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.progress import AssetSnapshot, SourceSnapshot
+from tidemark_streaming.snapshot.snapshot import Snapshot
 from tidemark_streaming.snapshot.staleness import find_stale_asset, find_stale_source
 from tidemark_streaming.snapshot.windows import QuarantineCounts, count_quarantined
 

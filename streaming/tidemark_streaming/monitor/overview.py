@@ -27,7 +27,7 @@ from tidemark_streaming.findings.services import Services
 from tidemark_streaming.home.domains import AvailableDomains
 from tidemark_streaming.snapshot import tables
 from tidemark_streaming.snapshot.history import Runs, lag_seconds
-from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
+from tidemark_streaming.snapshot.progress import AssetSnapshot, SourceSnapshot
 from tidemark_streaming.snapshot.tables import Listing, Tables, arrow_instant
 from tidemark_streaming.snapshot.windows import count_open, read_published
 

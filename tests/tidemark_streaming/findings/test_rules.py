@@ -25,7 +25,7 @@ from tidemark_streaming.findings.services import IngestState, Services
 from tidemark_streaming.ingest.future_watermark import FutureWatermark
 from tidemark_streaming.snapshot.check_results import IntegrityFault
 from tidemark_streaming.snapshot.held_back import HeldBack
-from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
+from tidemark_streaming.snapshot.progress import AssetSnapshot, SourceSnapshot
 from tidemark_streaming.snapshot.windows import QuarantineCounts
 from tidemark_streaming.streams.stream_states import StreamState
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tidemark.engine.process import Record
-    from tidemark_streaming.snapshot.snapshot import AssetSnapshot, SourceSnapshot
+    from tidemark_streaming.snapshot.progress import AssetSnapshot, SourceSnapshot
     from tidemark_streaming.streams.stream_states import StreamState
 
 _HIDDEN = (

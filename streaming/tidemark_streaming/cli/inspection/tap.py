@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.define.source import Source
     from tidemark.store.event_log.arrival import Arrival
-    from tidemark_streaming.snapshot.snapshot import NewRuns
+    from tidemark_streaming.snapshot.ledger_reader import NewRuns
     from tidemark_streaming.snapshot.tables import Tables
 
 _LOOK_EVERY = 0.5
@@ -181,7 +181,7 @@ def _print_steps(steps: Mapping[str, str], *, json: bool) -> None:
 def _find_runs(
     home: Home, transform: "Definition", number: int | None, *, following: bool
 ) -> Iterator[dict[str, Any]]:
-    from tidemark_streaming.snapshot.snapshot import NewRuns
+    from tidemark_streaming.snapshot.ledger_reader import NewRuns
 
     snapshot = home.open_snapshot()
     asset = transform.name

@@ -18,7 +18,9 @@ from tidemark.base.instants import format_duration, format_instant
 from tidemark.base.settings import Settings
 from tidemark.define.definition import Definition
 from tidemark_streaming.cli.console import format_time
-from tidemark_streaming.snapshot.snapshot import AssetSnapshot, NewRuns, Snapshot, SourceSnapshot
+from tidemark_streaming.snapshot.ledger_reader import NewRuns
+from tidemark_streaming.snapshot.progress import AssetSnapshot, SourceSnapshot
+from tidemark_streaming.snapshot.snapshot import Snapshot
 
 _SHOWN = 6
 
