@@ -13,7 +13,8 @@ from fastavro.schema import SchemaParseException, UnknownType
 from tidemark.base.arguments import checked_class
 from tidemark.base.counts import format_count
 from tidemark.base.errors import DataError, DefinitionError, summarize_error
-from tidemark_streaming.payloads.avro_reader import Compiler, Input, Read, ResolutionError
+from tidemark_streaming.payloads.avro_input import Input, Read
+from tidemark_streaming.payloads.avro_reader import Compiler, ResolutionError
 from tidemark_streaming.payloads.nested import MAX_DEPTH
 from tidemark_streaming.payloads.payload import (
     Columns,

@@ -1,8 +1,8 @@
 """Read Avro's binary encoding, with the writer's schema or resolved to a reader's schema.
 
-A reader is a function that takes the bytes of a record and a position, and returns a value and the
-position after it. The readers of a record are created once for its schemas, so reading a record
-does not examine a schema. This module does not use the readers of fastavro, because these depend on
+A reader is a function that takes the `Input` of a record, and returns the next value. The readers
+of a record are created once for its schemas, so reading a record does not examine a schema. This
+module does not use the readers of fastavro, because these depend on
 settings that are shared by the whole process, crash on deeply nested values, and create any number
 of items that have no bytes.
 
@@ -10,51 +10,23 @@ Values have the types of `payload.decode_each`: a time is a `WrittenTime`, a dec
 that were written, and a UUID and an enumeration are texts.
 """
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
-from uuid import UUID
 
-from tidemark.base.counts import format_count
-from tidemark_streaming.payloads.nested import MAX_DEPTH
-from tidemark_streaming.payloads.payload import UndecodableError, WrittenTime
-
-MAX_ITEMS = 1_000_000
-"""The maximum number of items of all arrays and maps of a record. Items may have no bytes, so a
-short record can contain any number of them."""
-
-_Schema = Any
-"""A parsed schema of fastavro: a name, a dict, or a list for a union."""
-
-_Named = Mapping[str, _Schema]
-"""Named types, by name."""
-
-_PRIMITIVES = frozenset(
-    ("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
+from tidemark_streaming.payloads.avro_conversions import logical_converter, with_conversion
+from tidemark_streaming.payloads.avro_input import Input, Read
+from tidemark_streaming.payloads.avro_scalars import scalar_reader
+from tidemark_streaming.payloads.avro_types import (
+    PROMOTIONS,
+    AvroSchema,
+    NamedTypes,
+    describe_mismatch,
+    full_name,
+    is_json_of,
+    resolve_name,
+    type_of,
 )
-_PROMOTIONS = {
-    "int": frozenset(("long", "float", "double")),
-    "long": frozenset(("float", "double")),
-    "float": frozenset(("double",)),
-    "string": frozenset(("bytes",)),
-    "bytes": frozenset(("string",)),
-}
-_PROMOTE: dict[str, Callable[[Any], Any]] = {
-    "float": float,
-    "double": float,
-    "bytes": str.encode,
-    "string": bytes.decode,
-}
-_FLOAT = struct.Struct("<f")
-_DOUBLE = struct.Struct("<d")
-_EPOCH = date(1970, 1, 1)
-_MIDNIGHT = datetime.combine(_EPOCH, time())
-_NANOS = {"millis": 1_000_000, "micros": 1_000, "nanos": 1}
-_MAX_VARINT_BYTES = 10
-_ONE_BYTE = tuple((value >> 1) ^ -(value & 1) for value in range(0x80))
-"""The numbers that are written in one byte, by this byte."""
+from tidemark_streaming.payloads.nested import MAX_DEPTH
 
 
 class ResolutionError(Exception):
@@ -79,90 +51,6 @@ class ResolutionError(Exception):
         return f"{subject} {self.why}"
 
 
-class Input:
-    """The bytes of a record, with the number of items and levels that are read."""
-
-    __slots__ = ("content", "depth", "items", "position")
-
-    def __init__(self, content: bytes) -> None:
-        self.content = content
-        self.position = 0
-        self.items = 0
-        self.depth = 0
-
-    def take_bytes(self, size: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            EOFError: the record has fewer bytes.
-            ValueError: the size is negative.
-        """
-        start = self.position
-        if size < 0:
-            raise ValueError("a negative size")
-        end = start + size
-        if end > len(self.content):
-            raise EOFError
-        self.position = end
-        return self.content[start:end]
-
-    def read_number(self) -> int:
-        """Return the next varint in zigzag."""
-        content = self.content
-        position = self.position
-        try:
-            byte = content[position]
-            # Most numbers are sizes and branches of unions, which have one byte.
-            if byte < 0x80:
-                self.position = position + 1
-                return _ONE_BYTE[byte]
-            value = byte & 0x7F
-            shift = 7
-            while True:
-                position += 1
-                byte = content[position]
-                value |= (byte & 0x7F) << shift
-                if byte < 0x80:
-                    break
-                shift += 7
-                if shift >= 7 * _MAX_VARINT_BYTES:
-                    raise ValueError("a number that is too long")
-        except IndexError:
-            raise EOFError from None
-        self.position = position + 1
-        return (value >> 1) ^ -(value & 1)
-
-    def read_text(self) -> str:
-        """Return the next text.
-
-        Raises:
-            EOFError: the record has fewer bytes.
-            ValueError: the text is not UTF-8, or its size is negative.
-        """
-        size = self.read_number()
-        start = self.position
-        self.position = end = start + size
-        content = self.content[start:end]
-        if len(content) != size:
-            raise ValueError("a negative size") if size < 0 else EOFError
-        return content.decode()
-
-    def add_items(self, count: int) -> None:
-        """Count items that are about to be read.
-
-        Raises:
-            UndecodableError: the record has too many items.
-        """
-        self.items += count
-        if self.items > MAX_ITEMS:
-            raise UndecodableError(
-                f"The record has more than {format_count(MAX_ITEMS, 'item')} in arrays and maps."
-            )
-
-
-Read = Callable[[Input], Any]
-
-
 class Compiler:
     """Creates the readers of values.
 
@@ -171,32 +59,32 @@ class Compiler:
         reader_types: the named types of the reader's schema.
     """
 
-    def __init__(self, writer_types: _Named, reader_types: _Named) -> None:
+    def __init__(self, writer_types: NamedTypes, reader_types: NamedTypes) -> None:
         self._writer_types = writer_types
         self._reader_types = reader_types
         self._known = dict[tuple[str, str | None], Read]()
 
-    def create_reader(self, writer: _Schema, reader: _Schema | None) -> Read:
+    def create_reader(self, writer: AvroSchema, reader: AvroSchema | None) -> Read:
         """Return a function that reads a value.
 
         Args:
             writer: the schema with which the value was written.
             reader: the schema to which the value is resolved; None for the writer's.
         """
-        writer = _resolve_name(writer, self._writer_types)
+        writer = resolve_name(writer, self._writer_types)
         if reader is not None:
-            reader = _resolve_name(reader, self._reader_types)
+            reader = resolve_name(reader, self._reader_types)
         if isinstance(writer, list):
             return self._union_reader(writer, reader)
         if isinstance(reader, list):
             # The writer has no union: the branch is the same for all values.
             branch = self._find_branch(writer, reader)
             if branch is None:
-                return _failing_reader(_describe_mismatch(writer, reader))
+                return _failing_reader(describe_mismatch(writer, reader))
             return self.create_reader(writer, branch)
         if reader is not None and not self._can_resolve(writer, reader):
-            return _failing_reader(_describe_mismatch(writer, reader))
-        kind = _type_of(writer)
+            return _failing_reader(describe_mismatch(writer, reader))
+        kind = type_of(writer)
         if kind in ("record", "error"):
             return self._named_record_reader(writer, reader)
         if kind == "enum":
@@ -209,7 +97,7 @@ class Compiler:
                 writer["values"], None if reader is None else reader["values"]
             )
             return _map_reader(values)
-        return _with_conversion(_scalar_reader(writer), writer, reader)
+        return with_conversion(scalar_reader(writer), writer, reader)
 
     def _named_record_reader(
         self, writer: Mapping[str, Any], reader: Mapping[str, Any] | None
@@ -263,16 +151,16 @@ class Compiler:
 
         return read
 
-    def _convert_default(self, schema: _Schema, value: Any) -> Any:  # noqa: ANN401 (JSON)
+    def _convert_default(self, schema: AvroSchema, value: Any) -> Any:  # noqa: ANN401 (JSON)
         """Return a default value, which a schema has as JSON."""
-        schema = _resolve_name(schema, self._reader_types)
+        schema = resolve_name(schema, self._reader_types)
         if isinstance(schema, list):
             # Since Avro 1.12, a default may be of any branch; before, of the first one.
             for branch in schema:
-                if _is_json_of(_resolve_name(branch, self._reader_types), value):
+                if is_json_of(resolve_name(branch, self._reader_types), value):
                     return self._convert_default(branch, value)
             return value
-        kind = _type_of(schema)
+        kind = type_of(schema)
         if kind == "array":
             return [self._convert_default(schema["items"], part) for part in value]
         if kind == "map":
@@ -288,12 +176,12 @@ class Compiler:
             }
         if kind in ("bytes", "fixed") and isinstance(value, str):
             value = value.encode("latin-1")
-        convert = _logical_converter(schema)
+        convert = logical_converter(schema)
         if convert is None:
             return value
         return convert(value)
 
-    def _union_reader(self, writer: Sequence[_Schema], reader: _Schema | None) -> Read:
+    def _union_reader(self, writer: Sequence[AvroSchema], reader: AvroSchema | None) -> Read:
         branches = [self.create_reader(branch, reader) for branch in writer]
 
         def read(source: Input) -> Any:  # noqa: ANN401 (of any type)
@@ -304,29 +192,29 @@ class Compiler:
 
         return read
 
-    def _find_branch(self, writer: _Schema, reader: Sequence[_Schema]) -> _Schema | None:
+    def _find_branch(self, writer: AvroSchema, reader: Sequence[AvroSchema]) -> AvroSchema | None:
         """Return the branch of the reader's union for a value: one of the same type if there is
         one, else the first to which the value can be promoted."""
         fitting = [
             branch
             for branch in reader
-            if self._can_resolve(writer, _resolve_name(branch, self._reader_types))
+            if self._can_resolve(writer, resolve_name(branch, self._reader_types))
         ]
         exact = (
             branch
             for branch in fitting
-            if _type_of(_resolve_name(branch, self._reader_types)) == _type_of(writer)
-            and _full_name(_resolve_name(branch, self._reader_types)) == _full_name(writer)
+            if type_of(resolve_name(branch, self._reader_types)) == type_of(writer)
+            and full_name(resolve_name(branch, self._reader_types)) == full_name(writer)
         )
         return next(exact, fitting[0] if fitting else None)
 
-    def _can_resolve(self, writer: _Schema, reader: _Schema) -> bool:
+    def _can_resolve(self, writer: AvroSchema, reader: AvroSchema) -> bool:
         """Return whether values of a type can be resolved to another one, regardless of the types
         within them."""
-        written = _type_of(writer)
-        target = _type_of(reader)
+        written = type_of(writer)
+        target = type_of(reader)
         if written != target:
-            return target in _PROMOTIONS.get(written, ())
+            return target in PROMOTIONS.get(written, ())
         if written == "fixed" and writer["size"] != reader["size"]:
             return False
         if written not in ("record", "error", "enum", "fixed"):
@@ -334,44 +222,6 @@ class Compiler:
         aliases = {alias.rpartition(".")[2] for alias in reader.get("aliases", ())}
         names = {reader["name"].rpartition(".")[2], *aliases}
         return writer["name"].rpartition(".")[2] in names
-
-
-def _resolve_name(schema: _Schema, named: _Named) -> _Schema:
-    """Return the type that a name stands for."""
-    if isinstance(schema, str) and schema not in _PRIMITIVES:
-        return named[schema]
-    if isinstance(schema, dict) and isinstance(schema["type"], dict | list):
-        return _resolve_name(schema["type"], named)
-    if isinstance(schema, dict) and schema["type"] not in _PRIMITIVES and schema["type"] in named:
-        return named[schema["type"]]
-    return schema
-
-
-def _type_of(schema: _Schema) -> str:
-    if isinstance(schema, str):
-        return schema
-    return schema["type"]
-
-
-def _full_name(schema: _Schema) -> str | None:
-    if isinstance(schema, dict):
-        return schema.get("name")
-    return None
-
-
-def _describe_schema(schema: _Schema) -> str:
-    if isinstance(schema, list):
-        return "a union"
-    name = _full_name(schema)
-    if name:
-        return f"{_type_of(schema)} {name}"
-    return _type_of(schema)
-
-
-def _describe_mismatch(writer: _Schema, reader: _Schema) -> str:
-    return (
-        f"was written as {_describe_schema(writer)}, which does not fit {_describe_schema(reader)}"
-    )
 
 
 def _failing_reader(why: str) -> Read:
@@ -440,119 +290,3 @@ def _map_reader(read_value: Read) -> Read:
         return items
 
     return read
-
-
-def _read_boolean(source: Input) -> bool:
-    value = source.take_bytes(1)[0]
-    if value > 1:
-        raise ValueError("not a boolean")
-    return value == 1
-
-
-def _read_bytes(source: Input) -> bytes:
-    return source.take_bytes(source.read_number())
-
-
-def _integer_reader(bits: int) -> Read:
-    most = 1 << (bits - 1)
-
-    def read(source: Input) -> int:
-        number = source.read_number()
-        if not -most <= number < most:
-            raise ValueError("a number that is too large")
-        return number
-
-    return read
-
-
-_SCALARS: dict[str, Read] = {
-    "null": lambda source: None,
-    "boolean": _read_boolean,
-    "int": _integer_reader(32),
-    "long": _integer_reader(64),
-    "float": lambda source: _FLOAT.unpack(source.take_bytes(4))[0],
-    "double": lambda source: _DOUBLE.unpack(source.take_bytes(8))[0],
-    "bytes": _read_bytes,
-    "string": Input.read_text,
-}
-
-
-def _scalar_reader(schema: _Schema) -> Read:
-    kind = _type_of(schema)
-    if kind != "fixed":
-        return _SCALARS[kind]
-    size = schema["size"]
-    return lambda source: source.take_bytes(size)
-
-
-def _with_conversion(read: Read, writer: _Schema, reader: _Schema | None) -> Read:
-    """Return a reader that gives the value the type that the schemas declare."""
-    target = writer if reader is None else reader
-    promote: Callable[[Any], Any] | None = None
-    if _type_of(writer) != _type_of(target):
-        promote = _PROMOTE.get(_type_of(target))
-        convert = _logical_converter(target)
-    else:
-        # The writer knows the meaning of its numbers.
-        convert = _logical_converter(writer) or _logical_converter(target)
-    for step in (promote, convert):
-        if step is not None:
-            read = _with_step(read, step)
-    return read
-
-
-def _with_step(read: Read, step: Callable[[Any], Any]) -> Read:
-    return lambda source: step(read(source))
-
-
-def _logical_converter(schema: _Schema) -> Callable[[Any], Any] | None:
-    """Return the function that converts values of a logical type; None if the schema declares none
-    that has a meaning for its type."""
-    if not isinstance(schema, dict):
-        return None
-    kind = schema["type"]
-    logical = schema.get("logicalType", "")
-    name, _, unit = logical.rpartition("-")
-    if kind == "long" and name in ("timestamp", "local-timestamp") and unit in _NANOS:
-        scale = _NANOS[unit]
-        is_local = name != "timestamp"
-        return lambda number: WrittenTime(number * scale, is_local)
-    if (kind, logical) in (("int", "time-millis"), ("long", "time-micros")):
-        return _time_of_day_converter(1_000 if unit == "millis" else 1)
-    if (kind, logical) == ("int", "date"):
-        return lambda days: _EPOCH + timedelta(days=days)
-    if kind in ("bytes", "fixed") and logical == "decimal":
-        scale = schema.get("scale", 0)
-        return lambda data: Decimal(f"{int.from_bytes(data, 'big', signed=True)}e-{scale}")
-    if (kind, logical) == ("string", "uuid"):
-        return lambda text: str(UUID(text))
-    if kind == "fixed" and logical == "uuid" and schema["size"] == 16:
-        return lambda data: str(UUID(bytes=data))
-    return None
-
-
-def _time_of_day_converter(micros_per_unit: int) -> Callable[[int], time]:
-    def to_time_of_day(number: int) -> time:
-        clock = _MIDNIGHT + timedelta(microseconds=number * micros_per_unit)
-        if clock.date() != _EPOCH:
-            raise ValueError("not a time of day")
-        return clock.time()
-
-    return to_time_of_day
-
-
-def _is_json_of(schema: _Schema, value: Any) -> bool:  # noqa: ANN401 (JSON)
-    """Return whether a default value is one of a type."""
-    kinds: dict[str, tuple[type, ...]] = {
-        "null": (type(None),),
-        "boolean": (bool,),
-        "int": (int,),
-        "long": (int,),
-        "float": (int, float),
-        "double": (int, float),
-        "array": (list,),
-        "map": (dict,),
-        "record": (dict,),
-    }
-    json_types = kinds.get(_type_of(schema), (str,))
-    return isinstance(value, json_types) and (bool in json_types or not isinstance(value, bool))

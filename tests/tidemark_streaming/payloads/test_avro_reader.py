@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from helpers.data.binaries import avro
 from tidemark.base.errors import DefinitionError
 from tidemark_streaming.payloads import Avro
-from tidemark_streaming.payloads.avro_reader import MAX_ITEMS
+from tidemark_streaming.payloads.avro_input import MAX_ITEMS
 
 FINER = (
     "The field 'x' has a time with more precision than microseconds. To drop the extra digits, set "
