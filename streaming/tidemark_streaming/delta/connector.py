@@ -2,47 +2,32 @@
 
 import json
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, takewhile
 from typing import Any, ClassVar
 
-import pyarrow as pa
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from tidemark.base import thresholds
 from tidemark.base.arguments import checked_class
-from tidemark.base.errors import DataError, DefinitionError, summarize_error
+from tidemark.base.errors import DataError, DefinitionError
 from tidemark.base.settings import NOT_IN_PATHS
-from tidemark.define.column_type import simple_type
 from tidemark.define.source import Source
-from tidemark.store.committers.client_options import open_delta_table
 from tidemark.store.committers.log_entry import version_id
 from tidemark.store.event_log.arrival import Arrival
-from tidemark.store.rows import INSTANT, Rows, to_frame
-from tidemark_streaming.base.local_times import in_utc, zone_of
+from tidemark.store.rows import Rows, to_frame
+from tidemark_streaming.base.local_times import zone_of
 from tidemark_streaming.base.position import parse_with_text
-from tidemark_streaming.connector import CHUNK, Chunk, processing_time
-from tidemark_streaming.delta.table_checks import NEW_NAME, TableChecks
-from tidemark_streaming.delta.versions import (
-    CHANGE_TYPE,
-    COMMITTED_AT,
-    POSITION,
-    VERSION,
-    ChunkFile,
-    Commit,
-    VersionPart,
-    read_changes,
-    read_commit,
-    read_frame,
-    read_rows,
-)
+from tidemark_streaming.connector import Chunk, processing_time
+from tidemark_streaming.delta.row_reader import RowReader
+from tidemark_streaming.delta.table_checks import TableChecks
+from tidemark_streaming.delta.table_history import TableHistory, name_versions
+from tidemark_streaming.delta.versions import Commit
 from tidemark_streaming.ingest.accepted_losses import Acceptance, with_losses
-from tidemark_streaming.ingest.row_masking import check_maskable, mask_columns
+from tidemark_streaming.ingest.row_masking import check_maskable
 
 
 @dataclass(frozen=True)
@@ -137,7 +122,7 @@ class DeltaConnector:
             raise DefinitionError(f"{owner} can have change_feed or skip_change_commits, not both.")
 
     def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
-        table = self._open_table()
+        table = self._history.open_table()
         self._checks.check_table(table)
         newest = table.version()
         resumption = self._find_resumption(table, timeline)
@@ -146,11 +131,11 @@ class DeltaConnector:
         losses = list(resumption.losses)
         for version in range(resumption.first, newest + 1):
             is_whole = version == resumption.whole_version
-            commit = self._read_version(version, is_whole=is_whole)
+            commit = self._history.read_version(version, is_whole=is_whole)
             commits[version] = commit
             if commit is None:
                 missing.append(version)
-                losses.append(_name_versions([version]))
+                losses.append(name_versions([version]))
         refused = self._acceptance.select_refused(losses)
         self._check_resumption(resumption, newest, refused)
         clock = timeline[-1].arrived_at if timeline else None
@@ -158,7 +143,7 @@ class DeltaConnector:
         skipped: list[int] = []
         chunks: list[Chunk] = []
         for version, commit in commits.items():
-            if commit is None and _name_versions([version]) not in refused:
+            if commit is None and name_versions([version]) not in refused:
                 skipped.append(version)
                 continue
             is_whole = version == resumption.whole_version
@@ -168,10 +153,10 @@ class DeltaConnector:
                     return chunks
                 if commit is None:
                     lost = takewhile(missing.__contains__, count(version))
-                    raise self._lost_error(list(lost), newest)
+                    raise self._history.lost_error(list(lost), newest)
                 raise self._update_error(version)
             if skipped:
-                losses.append(f"{_name_versions(skipped)} (deleted)")
+                losses.append(f"{name_versions(skipped)} (deleted)")
             clock = processing_time(commit.committed_at, clock)
             position = self._describe_position(table, version, is_whole=is_whole)
             position = with_losses(position, losses)
@@ -190,7 +175,7 @@ class DeltaConnector:
             loss = f"it was recreated under its path after version {version}"
             return _Resumption(self.start, is_start=True, losses=(loss,))
         newest = table.version()
-        if newest == version or self._has_version(last, newest):
+        if newest == version or self._history.has_version(last, newest):
             return _Resumption(version + 1)
         loss = (
             f"it was restored from a copy, so its version {version} is no longer the one that was "
@@ -265,27 +250,13 @@ class DeltaConnector:
             rows_in_memory > thresholds.SMALL_BATCH_ROWS
             or bytes_in_memory > thresholds.SMALL_BATCH_BYTES
         )
+        # Columns are masked in this process, and the changes of a feed are read here, too.
         if is_large and not self.change_feed and not self.source.mask:
-            return self._read_by_engine(spark, chunks)
-        table = self._open_table()
-        tables = list[pa.Table]()
-        for number, chunk in enumerate(chunks):
-            position = json.loads(chunk.position)
-            is_whole = "whole" in position
-            version = position["version"]
-            if self.change_feed and not is_whole:
-                rows = self._read_changes(table, version)
-            else:
-                rows = self._read_added(table, version, is_whole=is_whole)
-            origins = [f"{version}#{row}" for row in range(len(rows))]
-            rows = rows.append_column(CHUNK, pa.array([number] * len(rows), pa.int64()))
-            rows = rows.append_column("position", pa.array(range(len(rows)), pa.int64()))
-            rows = rows.append_column("read_from", pa.array(origins, pa.string()))
-            tables.append(rows)
-        read = pa.concat_tables(tables)
+            return self._row_reader.read_by_engine(spark, chunks)
+        rows = self._row_reader.read_in_memory(chunks)
         if self.source.mask:
-            return read
-        return to_frame(spark, read)
+            return rows
+        return to_frame(spark, rows)
 
     def explain_error(self, error: PySparkException) -> DataError | None:
         """Return the error for a file that the engine does not see; None for other errors."""
@@ -299,158 +270,13 @@ class DeltaConnector:
             "same path. If VACUUM has just deleted the file, the next ingest reports its version."
         )
 
-    def _read_by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
-        """Return the rows of many files as a DataFrame. No row enters this process."""
-        table = self._open_table()
-        pieces = list[ChunkFile]()
-        for number, chunk in enumerate(chunks):
-            position = json.loads(chunk.position)
-            is_whole = "whole" in position
-            version = position["version"]
-            commit = self._contributed_commit(table, version, is_whole=is_whole)
-            for file in commit.files:
-                pieces.append(ChunkFile(file, number, version, commit.committed_at))
-        rows = read_frame(spark, table, pieces, self.source.record_fields)
-        change_columns = {
-            CHANGE_TYPE: F.lit("insert"),
-            "_commit_version": F.col(VERSION),
-            "_commit_timestamp": F.col(COMMITTED_AT),
-        }
-        if self.time_zone is not None:
-            for local_column in self._checks.find_local_columns(table):
-                local_time = F.col(f"`{local_column}`").cast("timestamp")
-                instant = F.to_utc_timestamp(local_time, self.time_zone)
-                rows = rows.withColumn(local_column, instant)
-        columns = list[Column]()
-        fields = self.source.record_fields
-        for column, field in zip(self.source.record_columns, fields, strict=True):
-            values = change_columns.get(column, F.col(f"`{field}`"))
-            columns.append(values.alias(column))
-        return rows.select(
-            *columns,
-            CHUNK,
-            F.col(POSITION).alias("position"),
-            F.concat_ws("#", VERSION, POSITION).alias("read_from"),
-        )
-
-    def _read_added(self, table: DeltaTable, version: int, *, is_whole: bool) -> pa.Table:
-        """Return the rows that a version added, or all rows of the table as of that version."""
-        commit = self._contributed_commit(table, version, is_whole=is_whole)
-        rows = read_rows(table, commit.files, self.source.record_fields)
-        constants = {
-            CHANGE_TYPE: pa.scalar("insert"),
-            "_commit_version": pa.scalar(version),
-            "_commit_timestamp": _commit_time(commit),
-        }
-        return self._source_columns(rows, constants)
-
-    def _contributed_commit(self, table: DeltaTable, version: int, *, is_whole: bool) -> Commit:
-        """Return a version's commit with only the files whose rows are ingested.
-
-        If the version updates or deletes rows, there are no such files, unless `is_whole` is true.
-
-        Args:
-            is_whole: true to ingest all rows of the table as of the version.
-
-        Raises:
-            DataError: the version no longer exists.
-        """
-        commit = self._read_version(version, is_whole=is_whole)
-        if commit is None:
-            raise self._lost_error([version], table.version())
-        if commit.changes and not is_whole:
-            return replace(commit, files=())
-        return commit
-
-    def _read_changes(self, table: DeltaTable, version: int) -> pa.Table:
-        commit = self._read_version(version, is_whole=False)
-        if commit is None:
-            raise self._lost_error([version], table.version())
-        try:
-            self._checks.check_feed(version)
-            rows = read_changes(table, version, commit, self.source.record_fields)
-        except DeltaError as error:
-            # The transaction log no longer reaches back to this version, or to the previous one.
-            raise self._lost_error([version], table.version()) from error
-        constants = {
-            "_commit_version": pa.scalar(version),
-            "_commit_timestamp": _commit_time(commit),
-        }
-        rows = self._source_columns(rows, constants)
-        # The rows are sorted, so that every read returns the same order. They are sorted after they
-        # are protected, so that the order does not reveal protected values.
-        sort_keys = [
-            (column.name, "ascending")
-            for column in rows.schema
-            if not pa.types.is_nested(column.type)
-        ]
-        return rows.sort_by(sort_keys)
-
-    def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
-        columns = dict[str, Any]()
-        fields = self.source.record_fields
-        for name, field in zip(self.source.record_columns, fields, strict=True):
-            if name in constants:
-                columns[name] = pa.repeat(constants[name], len(rows))
-            else:
-                columns[name] = rows[field]
-        if self.time_zone is not None:
-            zone = zone_of(self.time_zone, self._checks.table_name)
-            for name, kind in self.source.record_columns.items():
-                if simple_type(kind) == "timestamp" and _is_local(columns[name].type):
-                    columns[name] = in_utc(columns[name], zone)
-        for name, column in columns.items():
-            if _is_instant(column.type):
-                columns[name] = column.cast(INSTANT)
-        rows_read = pa.table(columns)
-        if self.source.mask:
-            return pa.table(mask_columns(rows_read, self.source))
-        return rows_read
-
-    def _read_version(self, version: int, *, is_whole: bool) -> Commit | None:
-        part = VersionPart.ADDED
-        if is_whole:
-            part = VersionPart.WHOLE
-        elif self.change_feed:
-            part = VersionPart.CHANGES
-        return read_commit(self.path, version, part)
-
-    def _has_version(self, position: dict[str, Any], head: int) -> bool:
-        """Return whether the table still has the version that was read last.
-
-        The table's own log retention may have removed the entry of that version. It then can't be
-        compared.
-
-        Args:
-            head: the newest version of the table.
-        """
-        if position["version"] > head:
-            return False
-        current_id = version_id(self.path, position["version"])
-        return current_id is None or current_id == position["version_id"]
-
-    def _open_table(self) -> DeltaTable:
-        try:
-            return open_delta_table(self.path)
-        except TableNotFoundError:
-            raise DataError(
-                f"There is no Delta table at '{self.path}', from which source '{self.source.name}' "
-                "reads: correct the connector's path, or create the table."
-            ) from None
-        except DeltaError as error:
-            raise DataError(
-                f"{self._checks.table_name} can't be read: {summarize_error(error)}. If the cause "
-                "is a catalog that manages its commits, or an unsupported feature, read a plain "
-                "copy (CREATE TABLE … AS SELECT)."
-            ) from error
-
     def _check_not_recreated(self, chunks: Sequence[Chunk]) -> None:
         """Raise an error if chunks come from another table than the table that is at the path now.
 
         Raises:
             DataError: the table was recreated under its path.
         """
-        current_id = str(self._open_table().metadata().id)
+        current_id = str(self._history.open_table().metadata().id)
         if any(json.loads(chunk.position)["table"] != current_id for chunk in chunks):
             raise DataError(
                 f"{self._checks.table_name} was recreated under its path while it was read. Start "
@@ -464,21 +290,6 @@ class DeltaConnector:
             "ingest each change as an event, or skip_change_commits=True to skip such versions."
         )
 
-    def _lost_error(self, versions: Sequence[int], head: int) -> DataError:
-        restart = ""
-        for later in range(versions[-1] + 1, head + 1):
-            if self._read_version(later, is_whole=True) is not None:
-                restart = (
-                    f" To read the whole table as of version {later} instead, set `start` to "
-                    f"{later}{NEW_NAME}."
-                )
-                break
-        return DataError(
-            f"{self._checks.table_name} no longer has {_name_versions(versions)}: VACUUM or the "
-            "log retention deleted them. To continue without their rows, pass "
-            f"--allow-data-loss.{restart}"
-        )
-
     @cached_property
     def _acceptance(self) -> Acceptance:
         return Acceptance(is_accepted=self.accept_loss)
@@ -486,6 +297,14 @@ class DeltaConnector:
     @cached_property
     def _checks(self) -> TableChecks:
         return TableChecks(self.source, self.path, self.start, self.change_feed, self.time_zone)
+
+    @cached_property
+    def _history(self) -> TableHistory:
+        return TableHistory(self._checks)
+
+    @cached_property
+    def _row_reader(self) -> RowReader:
+        return RowReader(self._history, self._checks)
 
 
 def _find_last_position(timeline: Sequence[Arrival]) -> dict[str, Any] | None:
@@ -495,23 +314,3 @@ def _find_last_position(timeline: Sequence[Arrival]) -> dict[str, Any] | None:
         if position is not None:
             return position
     return None
-
-
-def _name_versions(versions: Sequence[int]) -> str:
-    first = versions[0]
-    last = versions[-1]
-    if first == last:
-        return f"version {first}"
-    return f"versions {first} to {last}"
-
-
-def _commit_time(commit: Commit) -> pa.Scalar:
-    return pa.scalar(commit.committed_at, pa.int64()).cast(INSTANT)
-
-
-def _is_local(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is None
-
-
-def _is_instant(kind: pa.DataType) -> bool:
-    return pa.types.is_timestamp(kind) and kind.tz is not None

@@ -36,8 +36,7 @@ from tidemark.engine.connect import engine_address
 from tidemark.run.runner import incremental
 from tidemark.store.event_log.arrival import Arrival
 from tidemark.store.warehouse import Warehouse
-from tidemark_streaming.delta import CHANGE, DeltaConnector
-from tidemark_streaming.delta import connector as delta_connector
+from tidemark_streaming.delta import CHANGE, DeltaConnector, table_history
 from tidemark_streaming.delta.versions import drop_unchanged
 from tidemark_streaming.ingest.accepted_losses import skipped_losses
 from tidemark_streaming.ingest.ingest import follow_source, ingest
@@ -549,7 +548,7 @@ def test_a_table_recreated_during_a_read_is_reported(
     for minute in range(3):
         write(path, orders([minute]))
     connector = DeltaConnector(ORDERS, str(path))
-    chunks, look = connector.list_pending([]), delta_connector.read_commit
+    chunks, look = connector.list_pending([]), table_history.read_commit
     if not few:
         monkeypatch.setattr(thresholds, "SMALL_BATCH_ROWS", 0)
 
@@ -559,7 +558,7 @@ def test_a_table_recreated_during_a_read_is_reported(
             (tmp_path / "new").rename(path)
         return look(*given)
 
-    monkeypatch.setattr(delta_connector, "read_commit", replaced)
+    monkeypatch.setattr(table_history, "read_commit", replaced)
     for count in (3, 1):
         for minute in range(count):
             write(tmp_path / "new", orders([minute + 5]))
