@@ -21,7 +21,7 @@ from tidemark.compute.lifecycle import clusters
 from tidemark.define.derived.chain import Chain
 from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.tables import Role, TableName
-from tidemark.run import plan, runner
+from tidemark.run import compute, plan
 from tidemark.run.erase import erase, recovery
 from tidemark.store import lineage
 from tidemark.store.event_log.arrival import Arrival
@@ -184,7 +184,7 @@ def _leave_commits_unpublished(patch: pytest.MonkeyPatch) -> None:
 
 
 def _publish_without_validation(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(runner.compute, "is_guarded", lambda _: False)
+    patch.setattr(compute, "is_guarded", lambda _: False)
 
 
 def _keep_touching_sessions_apart(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from tidemark.base.errors import DefinitionChangedError
 from tidemark.define.rollup import rollup
 from tidemark.define.windows import Tumbling
 from tidemark.engine.queries.requests import fetch_dataframe
-from tidemark.run import commit, runner
+from tidemark.run import commit, execution
 from tidemark.run.runner import incremental
 from tidemark.store.catalog import Catalog
 from tidemark.store.rows import to_frame
@@ -135,7 +135,7 @@ def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
     base = FIVE.base
     ingest(warehouse, base.source, ARRIVALS[:3], ends=False)
     incremental(warehouse, base)
-    judge, judged = runner.validate_and_split, list[Any]()
+    judge, judged = execution.validate_and_split, list[Any]()
 
     def gate(batch: Any, rows: Any) -> Any:  # noqa: ANN401 (passed on)
         passed = judge(batch, rows)
@@ -145,7 +145,7 @@ def test_a_roll_up_publishes_validated_rows_while_its_base_advances(
             incremental(warehouse, base)
         return passed
 
-    monkeypatch.setattr(runner, "validate_and_split", gate)
+    monkeypatch.setattr(execution, "validate_and_split", gate)
     incremental(warehouse, FIVE)
     told = judged[0].select(["window_start", "sensor", "events"]).to_pylist()
     published = (

@@ -27,16 +27,16 @@ from tidemark.store.event_log.arrival import new_arrival_id
 from tidemark.store.event_log.dead_letters import dead_letter
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
-from tidemark.verify.trace import (
+from tidemark.verify.event_fates import (
     LEFT_OUT,
     NOT_RUN,
     NOT_YET,
     PLACED,
     Fate,
     WindowMembership,
-    find_events,
     find_fates,
 )
+from tidemark.verify.traced_events import find_events
 
 
 def below_9(rows: DataFrame) -> DataFrame:

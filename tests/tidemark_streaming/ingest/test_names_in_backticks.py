@@ -24,9 +24,10 @@ from tidemark.run.runner import backfill, correct, incremental
 from tidemark.store.asset import Asset
 from tidemark.store.warehouse import Warehouse
 from tidemark.verify.derived_parity import check_derived_parity
+from tidemark.verify.event_fates import find_fates
 from tidemark.verify.parity import check_parity
 from tidemark.verify.tap import list_steps, tap_step
-from tidemark.verify.trace import find_derived, find_events, find_fates
+from tidemark.verify.traced_events import find_derived, find_events
 from tidemark_streaming.derived import DerivedConnector
 from tidemark_streaming.ingest.ingest import ingest
 from tidemark_streaming.scenario.read.parse import ScenarioArrival

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from tidemark.define.definition import Definition
     from tidemark.define.source import Source
     from tidemark.store.warehouse import Warehouse
-    from tidemark.verify.trace import Event, Fate, WindowMembership
+    from tidemark.verify.event_fates import Fate, WindowMembership
+    from tidemark.verify.traced_events import Event
     from tidemark_streaming.dbt.mart_rows import MartRows
     from tidemark_streaming.home.domains import Domains
 
@@ -54,7 +55,8 @@ def trace_event(
 
     Example: `tidemark trace orders:0:17`
     """
-    from tidemark.verify import trace
+    from tidemark.verify.event_fates import find_fates
+    from tidemark.verify.traced_events import add_origins, find_events
     from tidemark_streaming.snapshot.source_rows import has_correlation_id
     from tidemark_streaming.snapshot.tables import Tables
 
@@ -73,7 +75,7 @@ def trace_event(
     with report_step(f"find {correlation_id}") as work:
         events = list["Event"]()
         for searched in sources:
-            events += islice(trace.find_events(store, searched, correlation_id), _MOST + 1)
+            events += islice(find_events(store, searched, correlation_id), _MOST + 1)
         if source is None:
             events = _follow_events(store, domains, named, events)
         work.note = f"{len(events)} found" if len(events) <= _MOST else f"more than {_MOST}"
@@ -87,8 +89,8 @@ def trace_event(
     trees = list[Tree]()
     for event in events[:_MOST]:
         with report_step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
-            event = trace.add_origins(store, named[event.source], event)
-            fates = trace.find_fates(store, [*domains.transforms.values()], event)
+            event = add_origins(store, named[event.source], event)
+            fates = find_fates(store, [*domains.transforms.values()], event)
             rows = _find_mart_rows(home, store, domains.transforms, fates)
         traces.append(_to_plain(event, fates, rows))
         trees.append(_draw_tree(event, fates, rows))
@@ -110,7 +112,7 @@ def _follow_events(
         named: all sources, by name.
         events: the events.
     """
-    from tidemark.verify import trace
+    from tidemark.verify.traced_events import find_derived
 
     reached = dict[tuple[str, int, int, bool], "Event"]()
     waiting = [*events]
@@ -120,7 +122,7 @@ def _follow_events(
             continue
         reached[event.identity] = event
         for source in domains.derived_from(named[event.source]):
-            waiting += islice(trace.find_derived(store, source, event), _MOST + 1)
+            waiting += islice(find_derived(store, source, event), _MOST + 1)
     return [*reached.values()]
 
 
@@ -235,15 +237,15 @@ def _add_origin(tree: Tree, event: "Event") -> None:
 
 
 def _explain_absence(fate: "Fate") -> str:
-    from tidemark.verify import trace
+    from tidemark.verify.event_fates import LEFT_OUT, NOT_RUN, NOT_YET
 
     left_out = "left out: the function of the asset returns no row for the event"
     if fate.follows is not None:
         left_out = f"left out: it counts in no window of {fate.follows}"
     sentences = {
-        trace.NOT_RUN: f"has not run yet: `tidemark run {fate.asset}`",
-        trace.NOT_YET: f"has not processed the arrival yet: `tidemark run {fate.asset}`",
-        trace.LEFT_OUT: left_out,
+        NOT_RUN: f"has not run yet: `tidemark run {fate.asset}`",
+        NOT_YET: f"has not processed the arrival yet: `tidemark run {fate.asset}`",
+        LEFT_OUT: left_out,
     }
     return sentences[fate.state]
 
