@@ -28,7 +28,7 @@ import pyarrow as pa
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import INFINITY
 from tidemark.compute import slot
-from tidemark.compute.affected.closed_windows import find_closed_end
+from tidemark.compute.affected.final_windows import find_final_end
 from tidemark.define import classification
 from tidemark.define.aggregates.arrow_merge import Array, ArrowMerge
 from tidemark.define.aggregates.combiner import SLACK, Aggregate
@@ -303,7 +303,7 @@ def _select_open_windows(
     partials: pa.Table, transform: Definition, commit_info: CommitInfo
 ) -> pa.Table:
     """Return the partials of the windows that the commit can change."""
-    end = find_closed_end(transform, commit_info.before)
+    end = find_final_end(transform, commit_info.before)
     if end is None:
         return partials
     return partials.filter(pa.array(_to_micros(partials["window_end"]) > end))

@@ -25,7 +25,9 @@ from tidemark.store.rows import delta_schema, spark_schema
 from tidemark.store.warehouse import Warehouse
 
 
-def late_events(log: Log, transform: WindowedTransform, commit_info: StateCommit) -> DataFrame:
+def select_late_table_events(
+    log: Log, transform: WindowedTransform, commit_info: StateCommit
+) -> DataFrame:
     """Return a commit's events that were too late for a window, or that belong to no window."""
     events = classify_scope(log, transform, commit_info.counted_scope())
     verdict = F.col(VERDICT)
@@ -67,7 +69,7 @@ def find_changed_types(warehouse: Warehouse, transform: WindowedTransform, log: 
         return []
     stored_types = {field.name: field.dataType.simpleString() for field in stored_fields}
     changed: list[str] = []
-    for field in late_events(log, transform, NO_COMMIT).schema.fields:
+    for field in select_late_table_events(log, transform, NO_COMMIT).schema.fields:
         stored_type = stored_types.get(field.name)
         current_type = field.dataType.simpleString()
         if stored_type is not None and stored_type != current_type:
@@ -82,7 +84,7 @@ def _late_table_schema(warehouse: Warehouse, transform: WindowedTransform) -> St
     return spark_schema(delta_schema(warehouse.read_schema(transform.late_table)))
 
 
-def late_loss(
+def compute_late_loss(
     stored: DataFrame, transform: WindowedTransform, log: Log, commit_info: StateCommit
 ) -> DataFrame:
     """Return the windows that lack too-late events, with `lost_events`, the number of these events.

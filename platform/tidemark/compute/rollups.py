@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.errors import DataError
 from tidemark.base.instants import BEGINNING, INFINITY
-from tidemark.compute.affected.closed_windows import find_open_range
+from tidemark.compute.affected.final_windows import find_changeable_range
 from tidemark.compute.windowing import count_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
@@ -31,7 +31,7 @@ from tidemark.store.commits.commit_info import StateCommit
 from tidemark.store.commits.conditions import window_starts_in
 from tidemark.store.commits.coverage import BackfilledRange, Coverage
 from tidemark.store.commits.kinds import Following
-from tidemark.store.commits.ranges import Ranges, merge_ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges, merge_ranges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.state import count_by_verdict, counted_column
@@ -229,14 +229,14 @@ def _find_replaced_windows(
 
     The commit replaces the windows that contain a replaced window of the base, and the windows that
     may have fired since the roll-up's last run. Return None if the base has replaced no window, and
-    an empty tuple if the commit replaces all windows.
+    `ALL_WINDOWS` if the commit replaces all windows.
     """
     replacing = [c.recomputed_ranges for c in commits if c.recomputed_ranges is not None]
     if not replacing:
         return None
-    fired = find_open_range(transform, coverage_before)
-    if not fired or () in replacing:
-        return ()
+    fired = find_changeable_range(transform, coverage_before)
+    if fired == ALL_WINDOWS or ALL_WINDOWS in replacing:
+        return ALL_WINDOWS
     replaced = list(fired)
     for ranges in replacing:
         replaced += find_holding_ranges(transform, ranges)

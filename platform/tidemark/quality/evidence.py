@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from tidemark.base.instants import BEGINNING
 from tidemark.compute import rollups, windowing
-from tidemark.compute.affected.closed_windows import find_affected_range, find_closed_end
+from tidemark.compute.affected.final_windows import find_affected_range, find_final_end
 from tidemark.compute.compare import same_window
 from tidemark.compute.materialize import TempTables
 from tidemark.define import aggregates as agg
@@ -26,7 +26,7 @@ from tidemark.quality.gx import ROW
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import InRanges
-from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges
 from tidemark.store.rows import Rows, to_frame
 
 KEYS = "_keys"
@@ -162,7 +162,7 @@ class Batch:
         if transform.window.merges and ranges:
             # Leave out sessions that ended by `end`: they can't have changed, and if they began
             # before the ranges, they were recounted only in part.
-            end = find_closed_end(transform, commit_info.before)
+            end = find_final_end(transform, commit_info.before)
             windows = windows.where(f"window_end > timestamp_micros({end})")
         return windows.select(*transform.by_window, "events")
 
@@ -172,7 +172,7 @@ class Batch:
     def find_ranges(self, back: int = 0) -> Ranges:
         """Return the ranges that contain the starts of all windows that the commit can change.
 
-        Each range begins `back` microseconds earlier than necessary. Return an empty tuple if the
+        Each range begins `back` microseconds earlier than necessary. Return `ALL_WINDOWS` if the
         commit can change all windows.
         """
         ranges = find_affected_range(self.transform, self.commit_info)
@@ -190,7 +190,7 @@ class Batch:
             table, InRanges("window_start", self.find_ranges(back))
         )
         # Only a commit that replaces all rows can follow commits of another definition.
-        if self.commit_info.overwritten_ranges != ():
+        if self.commit_info.overwritten_ranges != ALL_WINDOWS:
             return rows
         validated_types = dict(self.unvalidated_rows.dtypes)
         stored_types = dict(rows.dtypes)

@@ -31,7 +31,7 @@ from tidemark.quality.gx import ROW
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import window_starts_in
-from tidemark.store.commits.ranges import Ranges, starts_within
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges, starts_within
 from tidemark.store.committers.values import Merge
 from tidemark.store.integrity import vouching
 from tidemark.store.key_choice import KeyChoice, select_keys
@@ -311,12 +311,9 @@ class QuarantineCounts(NamedTuple):
 
 
 def count_windows(
-    warehouse: Warehouse, transform: Definition, ranges: Ranges = ()
+    warehouse: Warehouse, transform: Definition, ranges: Ranges = ALL_WINDOWS
 ) -> QuarantineCounts:
-    """Count the quarantined and discarded windows that start in some ranges.
-
-    Without ranges, count all of them.
-    """
+    """Count the quarantined and discarded windows that start in some ranges."""
     if not warehouse.has_table(transform.quarantine_table):
         return QuarantineCounts(0, {})
     rows = warehouse.load_rows(transform.quarantine_table, window_starts_in(ranges))

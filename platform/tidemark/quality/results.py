@@ -15,7 +15,7 @@ from tidemark.define import tables
 from tidemark.define.expectations.expectation import Expectation
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
-from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges
 from tidemark.store.committers.values import Merge
 from tidemark.store.rows import INSTANT, to_micros
 
@@ -250,8 +250,8 @@ def delete_observations(asset: Asset, ranges: Ranges, validating_commit: int) ->
 
 
 def _overlaps_ranges(start: int, end: int, ranges: Ranges) -> bool:
-    """Return whether [start, end) overlaps one of the ranges; True if there are no ranges."""
-    if not ranges:
+    """Return whether [start, end) overlaps one of the ranges; True for `ALL_WINDOWS`."""
+    if ranges == ALL_WINDOWS:
         return True
     return any(start < range_end and range_start < end for range_start, range_end in ranges)
 

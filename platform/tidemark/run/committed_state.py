@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from tidemark.compute import rollups
-from tidemark.compute.affected.closed_windows import find_affected_range, find_closed_end
+from tidemark.compute.affected.final_windows import find_affected_range, find_final_end
 from tidemark.compute.lifecycle import choose_lifecycle
 from tidemark.define import classification
 from tidemark.define.helper_columns import MARKER
@@ -14,7 +14,7 @@ from tidemark.engine.queries.planning import Planning
 from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.conditions import window_starts_in
-from tidemark.store.commits.ranges import NOWHERE, Ranges, merge_ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, NO_WINDOWS, Ranges, merge_ranges
 from tidemark.store.rows import Rows, to_frame
 
 
@@ -86,7 +86,7 @@ class CommittedState:
             find_affected_range(transform, commit_info),
         )
         if commit_info.recomputed_ranges is None:
-            end = find_closed_end(transform, before)
+            end = find_final_end(transform, before)
             if end is not None and not transform.window.merges:
                 rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
             if before.covers:
@@ -100,12 +100,12 @@ class CommittedState:
         """Return ranges of window starts that contain all windows that lack events of this commit.
 
         A window lacks the commit's events that were too late for the window. The ranges are in
-        microseconds, and may contain other windows too. An empty tuple stands for all windows,
-        `NOWHERE` for none.
+        microseconds, and may contain other windows too. `ALL_WINDOWS` and
+        `NO_WINDOWS` are possible, too.
         """
         asset = self._asset
         if asset.transform.window.merges:
-            return ()
+            return ALL_WINDOWS
         if self._commit_info.recomputed_ranges is not None:
             return self._commit_info.recomputed_ranges
         new = self._new_partials
@@ -113,4 +113,4 @@ class CommittedState:
             new = asset.state.read_partials_of_commit(self._commit_info.commit_number)
         uncounted = to_frame(asset.warehouse.spark, new).where(classification.is_uncounted())
         starts = uncounted.select(F.unix_micros("window_start")).distinct().collect()
-        return merge_ranges((start, start + 1) for (start,) in starts) or NOWHERE
+        return merge_ranges((start, start + 1) for (start,) in starts) or NO_WINDOWS

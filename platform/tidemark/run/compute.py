@@ -16,8 +16,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, Observation
 
 from tidemark.base.instants import INFINITY
-from tidemark.compute.affected.closed_windows import find_affected_range, find_closed_end
-from tidemark.compute.late_rows import add_missing_columns, late_events, late_loss
+from tidemark.compute.affected.final_windows import find_affected_range, find_final_end
+from tidemark.compute.late_rows import (
+    add_missing_columns,
+    compute_late_loss,
+    select_late_table_events,
+)
 from tidemark.compute.lifecycle import session
 from tidemark.compute.materialize import TempTables
 from tidemark.compute.pane_table import compute_panes
@@ -46,7 +50,7 @@ class Output:
 
     Args:
         replaced: ranges of window starts. The existing rows of windows that start in these ranges
-            are replaced. An empty tuple replaces all rows; None only adds rows.
+            are replaced. `ALL_WINDOWS` replaces all rows; None only adds rows.
         grows: true to add missing columns to the table.
     """
 
@@ -133,7 +137,7 @@ def compute_windows(
         loss = _compute_late_loss(asset, commit_info, state, temp_tables, workload)
         outputs.append(loss)
         if commit_info.lists_late_events:
-            outputs.append(_select_late_events(asset, commit_info, temp_tables, few=plan.few))
+            outputs.append(_select_late_table_events(asset, commit_info, temp_tables, few=plan.few))
     open_from = None
     if open_sessions is not None:
         open_from = _find_first_open(transform, commit_info, open_sessions.get)
@@ -162,7 +166,7 @@ def _describe_reach(transform: Definition, commit_info: CommitInfo) -> str:
     """Return the condition for the published rows that the commit can have changed."""
     if commit_info.recomputed_ranges is not None:
         return "TRUE"
-    end = find_closed_end(transform, commit_info.before)
+    end = find_final_end(transform, commit_info.before)
     if end is None:
         return "TRUE"
     return f"t.window_end > timestamp_micros({end})"
@@ -233,7 +237,9 @@ def _compute_late_loss(
     workload: Workload,
 ) -> Output:
     lacking = state.find_lacking()
-    loss = late_loss(state.read_partials(lacking), asset.counting_transform, asset.log, commit_info)
+    loss = compute_late_loss(
+        state.read_partials(lacking), asset.counting_transform, asset.log, commit_info
+    )
     return Output(
         asset.counting_transform.late_loss_table,
         temp_tables.materialize(loss, few=workload.few_partials),
@@ -242,7 +248,7 @@ def _compute_late_loss(
     )
 
 
-def _select_late_events(
+def _select_late_table_events(
     asset: Asset, commit_info: StateCommit, temp_tables: TempTables, *, few: bool
 ) -> Output:
     """Return the late events of a commit. They stay in the table even if a correction counts them.
@@ -251,7 +257,7 @@ def _select_late_events(
         few: true if the commit has few events.
     """
     warehouse = asset.warehouse
-    events = late_events(asset.log, asset.counting_transform, commit_info)
+    events = select_late_table_events(asset.log, asset.counting_transform, commit_info)
     if not commit_info.is_first_commit and not commit_info.replaces_all:
         events = add_missing_columns(warehouse, asset.counting_transform, events)
     with warehouse.use_planning(Planning.for_size(few)):
@@ -298,7 +304,7 @@ def find_open_from(asset: Asset, commit_info: CommitInfo, partials: Rows) -> int
     if isinstance(commit_info, SessionReplacement):
         return commit_info.open_from
     if commit_info.after.at.watermark == INFINITY:
-        return find_closed_end(transform, commit_info.after)
+        return find_final_end(transform, commit_info.after)
     rows = to_frame(asset.warehouse.spark, partials)
     found = session.find_open_from(rows, transform, as_of(commit_info.after)).collect()
     return _find_first_open(transform, commit_info, found[0].asDict())
@@ -315,7 +321,7 @@ def _find_first_open(
         observed: `open_from`, the start of the first existing session that can still change, or
             None if no existing one can. The mapping is empty if the engine did not compute it.
     """
-    begin = find_closed_end(transform, commit_info.after)
+    begin = find_final_end(transform, commit_info.after)
     # Without an observation, which the engine may have optimized away, nothing is known.
     if begin is None or "open_from" not in observed:
         return None

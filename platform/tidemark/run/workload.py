@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tidemark.base import thresholds
-from tidemark.compute.affected.closed_windows import find_affected_range
+from tidemark.compute.affected.final_windows import find_affected_range
 from tidemark.engine.queries.planning import Planning
 from tidemark.run.plan import Plan
 from tidemark.store.asset import Asset

@@ -30,7 +30,7 @@ from tidemark.engine.queries.requests import fetch_dataframe
 from tidemark.store.asset import Asset
 from tidemark.store.commits.conditions import Equals, InRanges, number_is
 from tidemark.store.commits.coverage import Coverage
-from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.rows import to_display
 from tidemark.store.warehouse import Warehouse
@@ -296,7 +296,7 @@ def _is_counted_later(asset: Asset, event: Event, membership: WindowMembership) 
     merges = asset.transform.window.merges
     assert membership.start is not None
     assert membership.end is not None
-    ranges: Ranges = ()
+    ranges: Ranges = ALL_WINDOWS
     if not merges:
         ranges = ((membership.start, membership.start + 1),)
     rows = asset.state.read_partials(ranges)

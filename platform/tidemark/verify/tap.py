@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 from tidemark.base import thresholds
 from tidemark.base.errors import DataError, DefinitionError
-from tidemark.compute.affected.closed_windows import find_affected_range
-from tidemark.compute.late_rows import late_events
+from tidemark.compute.affected.final_windows import find_affected_range
+from tidemark.compute.late_rows import select_late_table_events
 from tidemark.compute.windowing import classify_scope, count_scope, prepare_scope, read_scope
 from tidemark.define import classification
 from tidemark.define.definition import Definition
@@ -92,7 +92,7 @@ STEPS = (
     _Step(
         "late",
         "events that are too late or have no event time, with the lag and the reason",
-        late_events,
+        select_late_table_events,
     ),
     _Step(
         "partials",

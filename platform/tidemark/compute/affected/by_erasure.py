@@ -13,7 +13,7 @@ from tidemark.compute.windowing import classify_scope
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import name_helper
 from tidemark.define.rollup import base_transform
-from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.warehouse import Warehouse
@@ -78,7 +78,7 @@ def find_affected_windows(
 ) -> Ranges | None:
     """Return the ranges of the starts of the windows that an erasure can change.
 
-    Return None if no window is affected, and an empty tuple if all are. All sessions are affected,
+    Return None if no window is affected, and `ALL_WINDOWS` if all are. All sessions are affected,
     because a session without one of its events may split in two. All windows are affected if an
     event has no window, because no range contains the partial of such an event.
 
@@ -100,10 +100,10 @@ def find_affected_windows(
     if base.window.merges:
         if affected_log.read_events(-1, last_arrival).isEmpty():
             return None
-        return ()
+        return ALL_WINDOWS
     classified = classify_scope(affected_log, plain, Scope(-1, last_arrival))
     if not classified.where("window_start IS NULL").isEmpty():
-        return ()
+        return ALL_WINDOWS
     return by_events.find_affected_windows(affected_log, base, 0, last_arrival)
 
 

@@ -46,21 +46,21 @@ def can_change(
     if to_position.watermark == INFINITY:
         return True
     return (
-        _can_close_window(read, transform, from_position, to_position)
-        or _can_close_rollup_window(read, transform, table_id, from_position, to_position)
+        _can_pass_window_end(read, transform, from_position, to_position)
+        or _can_pass_rollup_end(read, transform, table_id, from_position, to_position)
         or _can_reach_tick(read, transform, from_position, to_position)
     )
 
 
 def find_passed_ends(
     transform: WindowedTransform, from_position: TimelinePosition, to_position: TimelinePosition
-) -> Ranges:
+) -> Ranges | None:
     """Return the ranges of the ends of windows that close or become final between two positions.
 
-    Return an empty tuple if no window does.
+    Return None if no window does.
     """
     if to_position.watermark is None or to_position.watermark == from_position.watermark:
-        return ()
+        return None
     start = BEGINNING
     if from_position.watermark is not None:
         start = from_position.watermark + 1
@@ -70,10 +70,10 @@ def find_passed_ends(
     for delay in (0, transform.allowed_lateness):
         if end - delay > BEGINNING:
             ranges.append((max(start - delay, BEGINNING), end - delay))
-    return merge_ranges(ranges)
+    return merge_ranges(ranges) or None
 
 
-def _can_close_window(
+def _can_pass_window_end(
     read: _Read,
     transform: WindowedTransform,
     from_position: TimelinePosition,
@@ -85,19 +85,20 @@ def _can_close_window(
     does.
     """
     ends = find_passed_ends(transform, from_position, to_position)
-    return bool(ends) and _has_rows(
-        read, transform.state_table, [InRanges("window_end", ends)], "window_end"
-    )
+    if ends is None:
+        return False
+    return _has_rows(read, transform.state_table, [InRanges("window_end", ends)], "window_end")
 
 
-def _can_close_rollup_window(
+def _can_pass_rollup_end(
     read: _Read,
     transform: WindowedTransform,
     table_id: str | None,
     from_position: TimelinePosition,
     to_position: TimelinePosition,
 ) -> bool:
-    """Return whether the asset has a roll-up with a window that can close between two positions.
+    """Return whether the asset has a roll-up with a window that can close or become final
+    between two positions.
 
     A roll-up's window ends where a window of its base could end, even one without events. The base
     then needs a commit, because a roll-up processes only commits of its base.
@@ -106,8 +107,8 @@ def _can_close_rollup_window(
         return False
     # The last window that starts before an instant is the first to end at this instant or later.
     first_end = transform.window.last_window_end
-    ranges = find_passed_ends(transform, from_position, to_position)
-    if not any(first_end(start) < end for start, end in ranges):
+    ends = find_passed_ends(transform, from_position, to_position)
+    if ends is None or not any(first_end(start) < end for start, end in ends):
         return False
     rows = read(LEDGER, [Equals("mode", "rollup")], ["table_id"])
     runs = [] if rows is None else rows["table_id"].to_pylist()

@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 from tidemark.base.errors import DefinitionError
 from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.compute import slot
-from tidemark.compute.affected.closed_windows import find_open_range
+from tidemark.compute.affected.final_windows import find_changeable_range
 from tidemark.compute.compare import exact_json
 from tidemark.compute.derived.base_rows import STEP
 from tidemark.compute.derived.settling import add_settling_step
@@ -46,7 +46,7 @@ from tidemark.store.asset import Asset
 from tidemark.store.commits.commit_info import StateCommit, drop_superseded
 from tidemark.store.commits.conditions import InRanges, window_starts_in
 from tidemark.store.commits.coverage import Coverage, TimelinePosition
-from tidemark.store.commits.ranges import NOWHERE, Ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, NO_WINDOWS, Ranges
 from tidemark.store.commits.scope import Scope
 from tidemark.store.event_log.log import Log
 from tidemark.store.event_log.steps import Steps
@@ -101,7 +101,7 @@ def estimate_recounted_rows(chain: Chain, logs: Sequence[Log], steps: Steps) -> 
 def _final_windows(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     """Return the windows that become final in these steps."""
     base = log.source.name
-    ends = NOWHERE
+    ends = NO_WINDOWS
     watermark_before = steps.watermark_before(base)
     advances = steps.watermark_advances(base)
     if advances:
@@ -145,7 +145,7 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     previous = Coverage(TimelinePosition(before, steps.watermark_before(base)))
     transform = replace(chain.asset, accumulation="retracting")
     stored = _read_partials(
-        asset, log, current, find_open_range(transform, previous), last.results.commit
+        asset, log, current, find_changeable_range(transform, previous), last.results.commit
     )
     fired = choose_lifecycle(transform).list_firings(stored, transform, log, as_of(current))
     at_end = F.col(PHASE) == slot.ON_TIME
@@ -175,9 +175,9 @@ def _list_changed_windows(
     for replacing in asset.state.read_commits_after(known_commit):
         if replacing.commit_number <= commit and replacing.recomputed_ranges is not None:
             replaced.append(replacing.recomputed_ranges)
-    ranges: Ranges = ()
+    ranges: Ranges = ALL_WINDOWS
     # Sessions near a range change, too.
-    if () not in replaced and not transform.window.merges:
+    if ALL_WINDOWS not in replaced and not transform.window.merges:
         ranges = find_holding_ranges(transform, reduce(add, replaced))
     facts = ["pane", *_FIRED_WINDOW]
 

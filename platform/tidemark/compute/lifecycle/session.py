@@ -29,7 +29,7 @@ from tidemark.compute.slot import AsOf
 from tidemark.define.definition import Definition
 from tidemark.define.helper_columns import ADMITTED, FIRED, IS_DELETED, PHASE, WATERMARK_BEFORE
 from tidemark.engine.queries.requests import observe_rows
-from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges
 from tidemark.store.event_log.log import Log
 from tidemark.store.rows import Rows
 
@@ -86,7 +86,7 @@ def finish_windows(
     current: AsOf,
     *extra_columns: Column,
     all_fire_once: bool = False,
-    near_ranges: Ranges = (),
+    near_ranges: Ranges = ALL_WINDOWS,
 ) -> DataFrame:
     """Return the current rows of the sessions that have fired.
 
@@ -97,7 +97,7 @@ def finish_windows(
             fragment with its start in these ranges are returned; all sessions by default.
     """
     fragments = add_clusters(stored, transform)
-    if near_ranges:
+    if near_ranges != ALL_WINDOWS:
         end = F.max("_end").over(cluster_window(transform))
         fragments = fragments.withColumn("_until", end)
         fragments = fragments.where(

@@ -9,14 +9,17 @@ from tidemark.base import thresholds
 Ranges = tuple[tuple[int, int], ...]
 """Ranges [start, end) of instants, in microseconds."""
 
-NOWHERE: Ranges = ((0, 0),)
-"""Ranges without any window start. An empty tuple would stand for all window starts."""
+ALL_WINDOWS: Ranges = ()
+"""Ranges that contain all window starts."""
+
+NO_WINDOWS: Ranges = ((0, 0),)
+"""Ranges that contain no window start."""
 
 
 def range_between(start: int | None, end: int | None) -> Ranges:
-    """Return the range [start, end) as ranges; an empty tuple (unbounded) if a bound is None."""
+    """Return the range [start, end) as ranges; `ALL_WINDOWS` if a bound is None."""
     if start is None or end is None:
-        return ()
+        return ALL_WINDOWS
     return ((start, end),)
 
 

@@ -131,8 +131,8 @@ def test_the_lateness_does_not_reach_back_beyond_the_first_instant() -> None:
     transform = replace(PER_MINUTE, allowed_lateness=INFINITY)
     ranges = find_passed_ends(transform, of(None), of(5))
     assert ranges == ((BEGINNING, 6),)
-    assert find_passed_ends(transform, of(5), of(5)) == ()
-    assert find_passed_ends(transform, of(None), of(None)) == ()
+    assert find_passed_ends(transform, of(5), of(5)) is None
+    assert find_passed_ends(transform, of(None), of(None)) is None
 
 
 ROLLED_UP = [("incremental", "own"), ("rollup", "own+theirs")]

@@ -9,13 +9,13 @@ from tidemark.base.instants import BEGINNING, INFINITY
 from tidemark.define.definition import Definition
 from tidemark.store.commits.commit_info import CommitInfo
 from tidemark.store.commits.coverage import Coverage
-from tidemark.store.commits.ranges import Ranges
+from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges
 
 
 def find_affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
     """Return the ranges of the starts of the windows that a commit can change or create.
 
-    Return an empty tuple if these can be all windows. An increment can change the windows that were
+    Return `ALL_WINDOWS` if these can be all windows. An increment can change the windows that were
     not final before it. For sessions, the previous commit records the start of the first session
     that is not final.
     """
@@ -23,27 +23,27 @@ def find_affected_range(transform: Definition, commit_info: CommitInfo) -> Range
         return commit_info.replaced_ranges
     if transform.window.merges:
         if commit_info.changing_from is None:
-            return ()
+            return ALL_WINDOWS
         return ((commit_info.changing_from, INFINITY),)
-    return find_open_range(transform, commit_info.before)
+    return find_changeable_range(transform, commit_info.before)
 
 
-def find_open_range(transform: Definition, coverage: Coverage) -> Ranges:
+def find_changeable_range(transform: Definition, coverage: Coverage) -> Ranges:
     """Return the range of the starts of windows that are not final when an increment begins.
 
-    The range may also contain the starts of some final windows. Return an empty tuple, which stands
-    for all windows, if no window is final.
+    The range may also contain the starts of some final windows. Return `ALL_WINDOWS` if no
+    window is final.
 
     Args:
         coverage: the coverage before the increment.
     """
-    end = find_closed_end(transform, coverage)
+    end = find_final_end(transform, coverage)
     if end is None:
-        return ()
+        return ALL_WINDOWS
     return ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
 
 
-def find_closed_end(transform: Definition, coverage: Coverage) -> int | None:
+def find_final_end(transform: Definition, coverage: Coverage) -> int | None:
     """Return the latest end of windows that are final when an increment begins, in microseconds.
 
     Each window that ends at this instant or earlier is final. Return None if the source has no
