@@ -106,7 +106,7 @@ class Definition(ABC):
     @property
     def result_columns(self) -> tuple[str, ...]:
         """The keys and the columns of the aggregates."""
-        return (*self.keys, *self.aggregates)
+        return tuple(self.keys) + tuple(self.aggregates)
 
     @property
     def base_owners(self) -> tuple[str, ...]:

@@ -216,7 +216,7 @@ def _replace_sessions(
     earlier = earlier.where(clusters.touches_ranges(start, end, transform, ranges))
     same = same_window(transform, "e", "s")
     deleted = earlier.alias("e").join(current.alias("s"), same, "left_anti")
-    unknown_columns = {*deleted.columns} - {*current.columns}
+    unknown_columns = set(deleted.columns) - set(current.columns)
     deleted = deleted.drop(*unknown_columns).withColumn(IS_DELETED, F.lit(True))
     kept = current.withColumn(IS_DELETED, F.lit(False))
     return kept.unionByName(deleted, allowMissingColumns=True)
@@ -302,12 +302,12 @@ def _add_commit_columns(
         # get no flag: they are exactly the published ones, so their files are committed unchanged.
         columns.append(F.lit(False).alias(IS_DELETED))
     if not is_guarded:
-        return rows.select(*columns)
+        return rows.select(columns)
     columns.append(OVERFLOWED)
     if _needs_slack(transform):
         columns.append(SLACK)
     numbered = {ROW: row_number(), KEYS: keys_as_json(transform.keys)}
-    return rows.select(*columns).withColumns(numbered)
+    return rows.select(columns).withColumns(numbered)
 
 
 def _needs_slack(transform: Definition) -> bool:

@@ -167,7 +167,7 @@ def tap_step(
     with warehouse.use_planning(Planning.for_size(limit <= thresholds.SMALL_BATCH_ROWS)):
         rows = step.recompute(asset.log, asset.counting_transform, commits[0])
         order = [name for name in _ORDER if name in rows.columns]
-        rows = fetch_dataframe(rows.orderBy(*order).limit(limit + 1))
+        rows = fetch_dataframe(rows.orderBy(order).limit(limit + 1))
     return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
 
 

@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from tidemark.define.column_type import simple_type
-from tidemark.define.source import Source
 from tidemark.store.rows import INSTANT
 from tidemark_streaming.base.local_times import in_utc, zone_of
 from tidemark_streaming.connector import CHUNK, Chunk
@@ -44,11 +43,6 @@ class RowReader:
     history: TableHistory
     checks: TableChecks
 
-    @property
-    def source(self) -> Source:
-        """The source of the rows."""
-        return self.checks.source
-
     def read_by_engine(self, spark: SparkSession, chunks: Sequence[Chunk]) -> DataFrame:
         """Return the rows of many files as a DataFrame. No row enters this process."""
         table = self.history.open_table()
@@ -60,7 +54,7 @@ class RowReader:
             commit = self._contributed_commit(table, version, is_whole=is_whole)
             for file in commit.files:
                 pieces.append(ChunkFile(file, number, version, commit.committed_at))
-        rows = read_frame(spark, table, pieces, self.source.record_fields)
+        rows = read_frame(spark, table, pieces, self.checks.source.record_fields)
         change_columns = {
             CHANGE_TYPE: F.lit("insert"),
             "_commit_version": F.col(VERSION),
@@ -72,8 +66,8 @@ class RowReader:
                 instant = F.to_utc_timestamp(local_time, self.checks.time_zone)
                 rows = rows.withColumn(local_column, instant)
         columns = list[Column]()
-        fields = self.source.record_fields
-        for column, field in zip(self.source.record_columns, fields, strict=True):
+        fields = self.checks.source.record_fields
+        for column, field in zip(self.checks.source.record_columns, fields, strict=True):
             values = change_columns.get(column, F.col(f"`{field}`"))
             columns.append(values.alias(column))
         return rows.select(
@@ -105,7 +99,7 @@ class RowReader:
     def _read_added(self, table: DeltaTable, version: int, *, is_whole: bool) -> pa.Table:
         """Return the rows that a version added, or all rows of the table as of that version."""
         commit = self._contributed_commit(table, version, is_whole=is_whole)
-        rows = read_rows(table, commit.files, self.source.record_fields)
+        rows = read_rows(table, commit.files, self.checks.source.record_fields)
         constants = {
             CHANGE_TYPE: pa.scalar("insert"),
             "_commit_version": pa.scalar(version),
@@ -137,7 +131,7 @@ class RowReader:
             raise self.history.lost_error([version], table.version())
         try:
             self.checks.check_feed(version)
-            rows = read_changes(table, version, commit, self.source.record_fields)
+            rows = read_changes(table, version, commit, self.checks.source.record_fields)
         except DeltaError as error:
             # The transaction log no longer reaches back to this version, or to the previous one.
             raise self.history.lost_error([version], table.version()) from error
@@ -156,23 +150,23 @@ class RowReader:
 
     def _source_columns(self, rows: pa.Table, constants: dict[str, pa.Scalar]) -> pa.Table:
         columns = dict[str, Any]()
-        fields = self.source.record_fields
-        for name, field in zip(self.source.record_columns, fields, strict=True):
+        fields = self.checks.source.record_fields
+        for name, field in zip(self.checks.source.record_columns, fields, strict=True):
             if name in constants:
                 columns[name] = pa.repeat(constants[name], len(rows))
             else:
                 columns[name] = rows[field]
         if self.checks.time_zone is not None:
             zone = zone_of(self.checks.time_zone, self.checks.table_name)
-            for name, kind in self.source.record_columns.items():
+            for name, kind in self.checks.source.record_columns.items():
                 if simple_type(kind) == "timestamp" and _is_local(columns[name].type):
                     columns[name] = in_utc(columns[name], zone)
         for name, column in columns.items():
             if _is_instant(column.type):
                 columns[name] = column.cast(INSTANT)
         rows_read = pa.table(columns)
-        if self.source.mask:
-            return pa.table(mask_columns(rows_read, self.source))
+        if self.checks.source.mask:
+            return pa.table(mask_columns(rows_read, self.checks.source))
         return rows_read
 
 

@@ -312,7 +312,7 @@ def drop_unchanged(rows: pa.Table, kind: str) -> pa.Table:
             named[name] = pa.array(map(repr, rows[name].to_pylist()), pa.string())
     inserted = [change_kind == "insert" for change_kind in rows[kind].to_pylist()]
     numbered = pa.table(named | {_ROW: pa.array(range(len(rows)), pa.int64())})
-    alike = numbered.group_by([*named]).aggregate([(_ROW, "list")])[f"{_ROW}_list"]
+    alike = numbered.group_by(list(named)).aggregate([(_ROW, "list")])[f"{_ROW}_list"]
     stays = [True] * len(rows)
     for numbers in alike.to_pylist():
         added = [n for n in numbers if inserted[n]]

@@ -33,7 +33,7 @@ def columns_of_header(header: bytes, source: Source, form: Csv) -> dict[str, str
         ) from None
     columns = dict(list(source.record_columns.items())[: len(names)])
     expected = [source.field_of(column).lower() for column in columns]
-    lacks_event_time = source.event_time not in (*columns, *source.computed)
+    lacks_event_time = source.event_time not in columns.keys() | source.computed.keys()
     if [name.lower() for name in names] != expected or lacks_event_time:
         raise WrongHeaderError(_explain_difference(names, source, form))
     return columns

@@ -98,7 +98,7 @@ def _unfinished_operations(state: HomeState) -> Iterator[Finding]:
 def _stale_nodes(state: HomeState) -> Iterator[Finding]:
     sources = [(source_node(name), source.stale) for name, source in state.sources.items()]
     assets = [(asset_node(name), asset.stale) for name, asset in state.assets.items()]
-    for node, stale in (*sources, *assets):
+    for node, stale in sources + assets:
         if stale is not None:
             cause = f"{stale.node} is stale: {stale.cause}."
             yield Finding(Kind.STALE, "error", node, cause, f"{stale.remedy}.")

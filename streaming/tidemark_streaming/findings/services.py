@@ -73,7 +73,7 @@ class ServiceMonitor:
 
     def __init__(self, settings: Settings, sources: Iterable[str] = ()) -> None:
         self._settings = settings
-        self._sources = [*sources]
+        self._sources = list(sources)
         self._seen: tuple[float, Services] | None = None
 
     def read(self, reads: Reads) -> Services:

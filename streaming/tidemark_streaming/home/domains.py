@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import TypeVar, cast
@@ -56,7 +57,7 @@ class Domains:
     def all_sources(self) -> Iterable[Source]:
         """Return the sources, including those that only a connector or an asset uses."""
         sources = dict(self.sources)
-        for definition in (*self.ingestions.values(), *self.transforms.values()):
+        for definition in chain(self.ingestions.values(), self.transforms.values()):
             sources[definition.source.name] = definition.source
         return sources.values()
 
@@ -141,7 +142,7 @@ def load_available(domains: Iterable[str]) -> AvailableDomains:
     for domain in domains:
         more = _importable_modules(domain, errors)
         try:
-            _collect_domains([*modules, *more])
+            _collect_domains(modules + more)
         except DefinitionError as error:
             errors[domain] = str(error)
         else:
@@ -221,8 +222,8 @@ def find_code_locations(domains: Iterable[str]) -> dict[str, str]:
 
 
 def _module_names() -> tuple[str, ...]:
-    extra_modules = [extra.module for extra in find_extras()]
-    return (*_MODULES, *extra_modules)
+    extra_modules = tuple(extra.module for extra in find_extras())
+    return _MODULES + extra_modules
 
 
 def _import_modules(domain: str) -> Iterator[ModuleType]:
@@ -301,7 +302,7 @@ def _objects_in(variable: object) -> Iterator[object]:
     """Yield the object of a variable; the items of a list, a tuple, or a dictionary."""
     # Other classes that are sequences are objects of their own, for example named tuples.
     if type(variable) is dict:
-        for item in [*cast("dict[object, object]", variable).values()]:
+        for item in list(cast("dict[object, object]", variable).values()):
             yield from _objects_in(item)
     elif type(variable) in (list, tuple):
         for item in cast("Sequence[object]", variable):

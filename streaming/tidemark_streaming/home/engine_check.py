@@ -87,7 +87,7 @@ def check_engine(warehouse: "Warehouse", domains: Sequence[str]) -> Iterator[Dif
     yield from _check_settings(warehouse)
     folder = warehouse.path_of(f"_engine-check-{uuid4().hex}")
     try:
-        store_differences = [*_check_store(warehouse, folder)]
+        store_differences = list(_check_store(warehouse, folder))
         yield from store_differences
         yield from _check_workers(warehouse, domains)
         if all(difference.part != "store" for difference in store_differences):

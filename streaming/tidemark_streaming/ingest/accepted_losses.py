@@ -50,7 +50,7 @@ def with_losses(position: str, lost: Sequence[str]) -> str:
         lost: descriptions of the losses.
     """
     if lost:
-        return json.dumps({**json.loads(position), _KEY: [*lost]})
+        return json.dumps({**json.loads(position), _KEY: list(lost)})
     return position
 
 

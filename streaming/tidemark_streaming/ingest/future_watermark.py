@@ -227,7 +227,9 @@ def _lower_arrivals(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
     chunks = [Chunk(a.position, min(a.arrived_at, now)) for a in recorded]
     events = log.read_events(-1, recorded[-1].arrival)
     columns = dict.fromkeys([source.event_time, *source.columns])
-    rows = events.select(F.col("arrival").alias(CHUNK), *(f"`{c}`" for c in columns))
+    selected = [F.col("arrival").alias(CHUNK)]
+    selected += [F.col(f"`{column}`") for column in columns]
+    rows = events.select(selected)
     facts = summarize_rows(source, rows, chunks, log.warehouse.spark)
     found: list[Arrival] = []
     before = None
@@ -280,7 +282,7 @@ def _replace_timeline(log: Log, arrivals: Sequence[Arrival]) -> None:
     facts = F.broadcast(to_frame(warehouse.spark, known))
     rows = table.drop("arrived_at", "watermark").join(facts, "arrival")
     with temp_tables(warehouse) as place:
-        materialized = place.materialize(rows.select(*(f"`{c}`" for c in table.columns)), few=False)
+        materialized = place.materialize(rows.select([f"`{c}`" for c in table.columns]), few=False)
         warehouse.replace_rows(materialized, source.log_table, beyond, app, 0)
     pass_fail_point("watermarks")
     warehouse.replace_rows(timeline_rows(arrivals), source.timeline_table, beyond, app, 0)

@@ -318,7 +318,7 @@ class Monitor:
         open_ = span.count_by_bar(count_open(tables, transform, snapshot.watermark))
         quarantined = span.count_by_bar(quarantined_windows)
         windows = list[_Windows]()
-        for end in sorted({*final, *changing, *open_, *quarantined}):
+        for end in sorted(set(final).union(changing, open_, quarantined)):
             windows.append(_Windows(end, final[end], changing[end], open_[end], quarantined[end]))
         return AssetOverview(
             definition=transform,

@@ -189,7 +189,7 @@ def rows_finer_than_micros(values: _Array, nanos: _Array) -> list[int]:
     if is_.is_list(kind) or is_.is_large_list(kind):
         inner = rows_finer_than_micros(pc.list_flatten(values), pc.list_flatten(nanos))
         return sorted(
-            {*pc.list_parent_indices(values).take(pa.array(inner, pa.int64())).to_pylist()}
+            set(pc.list_parent_indices(values).take(pa.array(inner, pa.int64())).to_pylist())
         )
     if not is_.is_timestamp(kind):
         return []

@@ -306,7 +306,7 @@ _MISFIT = (pa.ArrowException, TypeError, ValueError, OverflowError)
 def _convert_array(
     values: Sequence[Any], kind: pa.DataType, rules: TimeRules = NO_RULES
 ) -> pa.Array:
-    return pa.array([*map(_value_converter(kind, rules), values)], kind)
+    return pa.array(list(map(_value_converter(kind, rules), values)), kind)
 
 
 @cache
@@ -331,7 +331,7 @@ def _value_converter(kind: pa.DataType, rules: TimeRules) -> Callable[[Any], Any
         )
     if pa.types.is_list(kind):
         item = _value_converter(kind.value_type, rules)
-        return lambda value: None if value is None else [*map(item, _require_type(value, list))]
+        return lambda value: None if value is None else list(map(item, _require_type(value, list)))
     misread = _misread_types(kind)
     unchanged = _UNCHANGED.difference(misread)
     if pa.types.is_float32(kind):

@@ -99,7 +99,7 @@ class Protobuf:
         """
         index, start = _read_index(content)
         descriptor = self._class.DESCRIPTOR
-        expected = _index_of(descriptor) if self.index is None else [*self.index]
+        expected = _index_of(descriptor) if self.index is None else list(self.index)
         # Serializers differ in whether the entries of maps are messages of their own.
         if index == expected or (self.index is None and index == _index_of(descriptor, maps=False)):
             return content[start:]

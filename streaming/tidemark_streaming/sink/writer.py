@@ -338,7 +338,7 @@ class SinkWriter:
         """
         columns = rows.column_names
         published = columns[columns.index("window_end") + 1 : columns.index("events")]
-        differing = {*self._transform.keys, *self._transform.aggregates} ^ {*published}
+        differing = set(self._transform.result_columns) ^ set(published)
         if differing:
             raise DefinitionChangedError(
                 f"The table of '{self._transform.name}' was written with another definition, which "

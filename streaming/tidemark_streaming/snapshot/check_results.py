@@ -109,7 +109,7 @@ def read_quarantine(
     table = snapshot.tables.read(transform.quarantine_table)
     if table is None:
         return []
-    columns = dict.fromkeys((*transform.keys, *transform.aggregates))
+    columns = dict.fromkeys(transform.result_columns)
     rows = list[dict[str, Any]]()
     for row in to_display(select_keys(table, chosen.keys, transform.name)):
         start = parse_instant(row["window_start"])

@@ -404,7 +404,7 @@ class Ledger:
         self._seen = files
 
     def _add_rows(self, table: pa.Table, tables: Tables) -> None:
-        own_runs = table.filter(ds.field("asset").isin([*self._assets]))
+        own_runs = table.filter(ds.field("asset").isin(list(self._assets)))
         # Each row of the ledger is added only once, and needs the arrivals that the run processed.
         # They were committed before the row, and are therefore read even during a pause.
         for asset in set(own_runs["asset"].to_pylist()):

@@ -270,7 +270,9 @@ class _Search:
         return texts
 
     def _free_name(self, column: str) -> str:
-        taken = {name.lower() for name in (*self._kinds, *(c.column for c in self.converted))}
+        taken = {name.lower() for name in self._kinds}
+        for conversion in self.converted:
+            taken.add(conversion.column.lower())
         further = (f"{column}_{number}" for number in count(2))
         names = chain([column, f"event_{column}"], further)
         return next(name for name in names if name.lower() not in taken)

@@ -147,7 +147,7 @@ def _flag_deletions(join: AsOfJoin, versions: DataFrame) -> DataFrame:
     if join.deleted is None:
         return versions.withColumn(_DELETED, F.lit(False))
     # The expression may use any name of a column of the right source, also `r`.
-    columns = F.struct(*versions.columns).alias(_RIGHT)
+    columns = F.struct(versions.columns).alias(_RIGHT)
     deleted = F.expr(join.deleted).alias(_DELETED)
     return versions.select(columns, "r.*").select(f"{_RIGHT}.*", deleted)
 

@@ -13,6 +13,7 @@ killed. Rows that are not lost keep their positions, because other tables refer 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
+from itertools import chain
 from operator import and_
 
 from pyspark.sql import Column, DataFrame, Window
@@ -110,7 +111,7 @@ def find_changed_rows(
     origins = _union_all(rows.select(_ID) for rows in base_rows)
     lost = affected_events.join(computed, _SAME, "left_anti").select(_PLACE)
     lost_letters = letters.join(origins, _ID, "left_anti").select(_PLACE)
-    columns = [f"`{name}`" for name in (*source.columns, *ARRIVAL_COLUMNS)]
+    columns = [f"`{name}`" for name in chain(source.columns, ARRIVAL_COLUMNS)]
     return ChangedRows(
         lost=keep(lost),
         lost_letters=keep(lost_letters),

@@ -108,7 +108,7 @@ def paired_columns(
     further = list[tuple[str, str]]()
     for source in (left_source, right_source):
         further += [(source.name, column) for column in own_columns(source) if column not in keys]
-    names = name_columns(name, further, rename, (*keys, *added))
+    names = name_columns(name, further, rename, tuple(keys) + tuple(added))
     columns = {key: simple_type(left_source.columns[key]) for key in keys}
     left_names = dict[str, str]()
     right_names = dict[str, str]()

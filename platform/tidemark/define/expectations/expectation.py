@@ -142,7 +142,7 @@ class Expectation:
         Raises:
             DefinitionError: the expectation reads a column that the rows don't have.
         """
-        available = (*transform.keys, *transform.aggregates, *FACTS)
+        available = transform.keys + tuple(transform.aggregates) + FACTS
         for column in self.columns:
             if column not in available:
                 raise DefinitionError(

@@ -249,7 +249,7 @@ def _short_form(
 
 def _check_extra_arguments(function: str, kind: str, extra_arguments: Mapping[str, Any]) -> None:
     """Refuse further arguments that a class of Great Expectations does not have."""
-    allowed = (*_MORE, *_MORE_OF.get(kind, ()))
+    allowed = _MORE + _MORE_OF.get(kind, ())
     for argument in extra_arguments:
         if argument not in allowed:
             raise DefinitionError(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from pyspark.sql import functions as F
@@ -130,7 +131,7 @@ def _count_searchable(log: Log) -> int:
 
 def _list_affected_tables(log: Log, search_result: SearchResult) -> list[_AffectedTable]:
     affected = _list_source_tables(log.source, search_result)
-    for definition in [*search_result.windowed_assets, *search_result.rollups]:
+    for definition in chain(search_result.windowed_assets, search_result.rollups):
         affected.extend(_list_recomputed_tables(log.warehouse, definition, search_result.erasure))
     return [table_rows for table_rows in affected if table_rows.rows]
 

@@ -62,7 +62,7 @@ def trace_event(
 
     home = Home()
     domains = home.definitions
-    sources = [home.find_source(source)] if source else [*domains.sources.values()]
+    sources = [home.find_source(source)] if source else list(domains.sources.values())
     named = {any_source.name: any_source for any_source in domains.all_sources()}
     names = ", ".join(f"'{searched.name}'" for searched in sources)
     unknown = DataError(
@@ -90,7 +90,7 @@ def trace_event(
     for event in events[:_MOST]:
         with report_step(f"trace it from arrival {event.arrival.arrival} of {event.source}"):
             event = add_origins(store, named[event.source], event)
-            fates = find_fates(store, [*domains.transforms.values()], event)
+            fates = find_fates(store, list(domains.transforms.values()), event)
             rows = _find_mart_rows(home, store, domains.transforms, fates)
         traces.append(_to_plain(event, fates, rows))
         trees.append(_draw_tree(event, fates, rows))
@@ -115,7 +115,7 @@ def _follow_events(
     from tidemark.verify.traced_events import find_derived
 
     reached = dict[tuple[str, int, int, bool], "Event"]()
-    waiting = [*events]
+    waiting = list(events)
     while waiting and len(reached) <= _MOST:
         event = waiting.pop(0)
         if event.identity in reached:
@@ -123,7 +123,7 @@ def _follow_events(
         reached[event.identity] = event
         for source in domains.derived_from(named[event.source]):
             waiting += islice(find_derived(store, source, event), _MOST + 1)
-    return [*reached.values()]
+    return list(reached.values())
 
 
 def _find_mart_rows(

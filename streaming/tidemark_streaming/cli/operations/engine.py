@@ -52,7 +52,7 @@ def report_differences() -> Output:
     home = Home()
     warehouse = home.open_warehouse()
     with report_step("check the engine") as work:
-        differences = [*check_engine(warehouse, home.settings.domains)]
+        differences = list(check_engine(warehouse, home.settings.domains))
         if differences:
             work.note = f"{len(differences)} differences"
         else:

@@ -22,7 +22,7 @@ _PLAIN: Mapping[str, str] = {
 }
 _OF_ITS_OWN = ("sasl.username", "sasl.password", "isolation.level")
 _VERIFYING = "ssl.endpoint.identification.algorithm"
-_ALLOWED = (*_PLAIN, *_OF_ITS_OWN, _VERIFYING)
+_ALLOWED = tuple(_PLAIN) + _OF_ITS_OWN + (_VERIFYING,)
 
 _LOGIN = "org.apache.kafka.common.security"
 _MODULES = {

@@ -50,8 +50,11 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
         else:
             fields[source.field_of(name)] = kind
     rows = records.withColumnsRenamed(_NAMES)
-    kind = F.create_map(*(F.lit(x) for pair in _TYPES.items() for x in pair))
-    rows = rows.withColumn("timestamp_type", kind[F.col("timestamp_type")])
+    type_names = list[Column]()
+    for number, name in _TYPES.items():
+        type_names += [F.lit(number), F.lit(name)]
+    type_name = F.create_map(type_names)[F.col("timestamp_type")]
+    rows = rows.withColumn("timestamp_type", type_name)
     rows = decode_json(rows, F.col("value").cast("string"), fields, connector.options)
     record_id = F.concat_ws("-", "topic", "partition", "offset")
     correlation = F.coalesce(_first_header(connector.correlation), record_id)
@@ -65,7 +68,7 @@ def decode_records(records: DataFrame, lane: Lane) -> DataFrame:
     # The original bytes would have the values that the source protects.
     original = F.lit(None).cast("binary") if source.mask else F.col("value")
     columns.append(original.alias(_VALUE))
-    rows = rows.select(*columns)
+    rows = rows.select(columns)
     if source.computed:
         rows = _with_computed_columns(rows, lane)
     if not lane.valid:
@@ -87,7 +90,7 @@ def _with_computed_columns(rows: DataFrame, lane: Lane) -> DataFrame:
         columns.append(_mask_value(value, source.columns[name], lane, name).alias(name))
     reason = F.coalesce(F.col(REASON), failure_reason(source)).alias(REASON)
     columns += [READ_FROM, CORRELATION, reason, _VALUE]
-    return rows.select(*columns)
+    return rows.select(columns)
 
 
 def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]) -> DataFrame:
@@ -97,12 +100,13 @@ def output_records(rows: DataFrame, lane: Lane, lookups: Mapping[str, DataFrame]
         lookups: the lookup tables that the lane's function takes in addition to the rows, by
             name.
     """
-    columns = [F.col(f"`{name}`") for name in (*lane.source.columns, *_HEADERS)]
+    columns = [F.col(f"`{name}`") for name in lane.source.columns]
+    columns += [F.col(name) for name in _HEADERS]
     for name, kind in ARRIVAL_COLUMNS.items():
         if name not in _HEADERS:
             # A lane's record is part of no arrival.
             columns.append(F.lit(None).cast(kind).alias(name))
-    good = rows.where(F.isnull(REASON)).select(*columns)
+    good = rows.where(F.isnull(REASON)).select(columns)
     small = {name: F.broadcast(table) for name, table in lookups.items()}
     result = lane.prepare(good, **small)
     _check_result(result, lane)
@@ -171,7 +175,7 @@ def _header_array(*names: str) -> Column:
     for name in names:
         value = F.col(name).cast("binary")
         headers.append(F.struct(F.lit(name).alias("key"), value.alias("value")))
-    return F.array(*headers)
+    return F.array(headers)
 
 
 def _column_expression(name: str, lane: Lane) -> Column:
@@ -286,4 +290,4 @@ def decode_json(
 
 
 def _build_struct(columns: Mapping[str, Column]) -> Column:
-    return F.struct(*(value.alias(name) for name, value in columns.items()))
+    return F.struct([value.alias(name) for name, value in columns.items()])
