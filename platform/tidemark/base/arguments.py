@@ -192,9 +192,10 @@ def _entries_fit(mapping: Mapping[Any, Any], parts: tuple[Any, ...]) -> bool:
     if not parts:
         return True
     key_hint, value_hint = parts
-    return all(
-        _fits_hint(key, key_hint) and _fits_hint(item, value_hint) for key, item in mapping.items()
-    )
+    for key, item in mapping.items():
+        if not _fits_hint(key, key_hint) or not _fits_hint(item, value_hint):
+            return False
+    return True
 
 
 def _items_fit(items: Sequence[Any], parts: tuple[Any, ...]) -> bool:

@@ -6,6 +6,7 @@ UTC.
 
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import altair as alt
 import pandas as pd
@@ -28,16 +29,21 @@ def timeline_chart(arrivals: Sequence[Arrival]) -> alt.LayerChart | None:
     The chart shows the newest `_MOST_ARRIVALS` arrivals. Return None if fewer than two of these
     have event times.
     """
-    rows = [
-        {
-            "at": _to_timestamp(a.arrived_at),
-            "oldest": _to_timestamp(a.min_event_time),
-            "newest": _to_timestamp(a.max_event_time),
-            "watermark": None if a.after is None or a.after >= INFINITY else _to_timestamp(a.after),
-        }
-        for a in arrivals[-_MOST_ARRIVALS:]
-        if a.min_event_time is not None and a.max_event_time is not None
-    ]
+    rows = list[dict[str, Any]]()
+    for arrival in arrivals[-_MOST_ARRIVALS:]:
+        if arrival.min_event_time is None or arrival.max_event_time is None:
+            continue
+        watermark: Any = None
+        if arrival.after is not None and arrival.after < INFINITY:
+            watermark = _to_timestamp(arrival.after)
+        rows.append(
+            {
+                "at": _to_timestamp(arrival.arrived_at),
+                "oldest": _to_timestamp(arrival.min_event_time),
+                "newest": _to_timestamp(arrival.max_event_time),
+                "watermark": watermark,
+            }
+        )
     if len(rows) < 2:
         return None
     table = alt.Chart(pd.DataFrame(rows))
@@ -65,11 +71,12 @@ def lateness_chart(observed: Lateness, bound: int | None) -> alt.LayerChart | No
         bound: the source's bound in microseconds; None if it has none.
     """
     lags = observed.live or observed.total
-    rows = [
-        {"bound": format_duration(c.bound), "share": c.share, "label": f"{c.share:.2%}"}
-        for c in lags.candidates
-        if c.bound > 0
-    ]
+    rows = list[dict[str, Any]]()
+    for candidate in lags.candidates:
+        if candidate.bound > 0:
+            share = candidate.share
+            name = format_duration(candidate.bound)
+            rows.append({"bound": name, "share": share, "label": f"{share:.2%}"})
     if not rows or rows[0]["share"] == 0:
         return None
     table = alt.Chart(pd.DataFrame(rows))

@@ -129,14 +129,13 @@ def _watermark_steps(timeline: Sequence[Arrival], allowed_lateness: int) -> pd.D
     watermarks = [(instant, mark) for instant, mark in ends if mark is not None and mark < INFINITY]
     behind = f"watermark \N{MINUS SIGN} {format_duration(allowed_lateness)}"
     lines = {"watermark": 0, behind: allowed_lateness}
-    return pd.DataFrame(
-        [
-            (instant, mark - back, name)
-            for name, back in lines.items()
-            for instant, mark in watermarks
-        ],
-        columns=["at", "event", "line"],
-    ).assign(at=lambda d: _to_timestamps(d["at"]), event=lambda d: _to_timestamps(d["event"]))
+    points = list[tuple[int, int, str]]()
+    for name, back in lines.items():
+        for instant, mark in watermarks:
+            points.append((instant, mark - back, name))
+    return pd.DataFrame(points, columns=["at", "event", "line"]).assign(
+        at=lambda d: _to_timestamps(d["at"]), event=lambda d: _to_timestamps(d["event"])
+    )
 
 
 def late_loss_chart(days: pd.DataFrame, *, title: str, allowed_lateness: int) -> alt.VConcatChart:

@@ -103,9 +103,10 @@ def validate_and_split(batch: Batch, rows: Rows) -> GateResult:
     failures = _collect_failures(results)
     declared = batch.transform.expectations
     # An expectation that is not declared is only recorded if rows fail it.
-    recorded = [
-        result for result in results if result.expectation in declared or not result.success
-    ]
+    recorded = list[Result]()
+    for result in results:
+        if result.expectation in declared or not result.success:
+            recorded.append(result)
     if failures.has_error() or not quarantine.is_empty(batch):
         return _split_rows(to_frame(warehouse.spark, rows), batch, recorded, failures)
     warned = len(failures.by_row)

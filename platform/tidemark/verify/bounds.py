@@ -48,10 +48,17 @@ _COUNTS = {
     "hours": (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18),
     "days": (1, 2, 3, 5, 7, 10, 14, 21, 30, 60, 90, 180, 365),
 }
-_BOUNDS = [
-    parse_duration(f"{count} {unit}") for unit, counts in _COUNTS.items() for count in counts
-]
-"""The bounds that are measured, in microseconds, in ascending order."""
+
+
+def _list_bounds() -> list[int]:
+    """Return the bounds that are measured, in microseconds, in ascending order."""
+    bounds = list[int]()
+    for unit, counts in _COUNTS.items():
+        bounds += [parse_duration(f"{count} {unit}") for count in counts]
+    return bounds
+
+
+_BOUNDS = _list_bounds()
 
 
 @dataclass(frozen=True)

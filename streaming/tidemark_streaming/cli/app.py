@@ -8,6 +8,7 @@ is shown.
 
 import sys
 from collections.abc import Callable
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
@@ -99,7 +100,7 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the names in the order of the help panels."""
-        return [name for commands in PANELS.values() for name in commands]
+        return list(chain.from_iterable(PANELS.values()))
 
     def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # noqa: ANN401  # pyright: ignore[reportIncompatibleMethodOverride]
         """Find the command that the arguments name. The name of a former command is an error that
@@ -188,12 +189,13 @@ def _engine_failure(error: Exception) -> EngineError | None:
     """Return the error to report if the engine's client failed; None for other errors."""
     pyspark: Any = sys.modules.get("pyspark.errors")
     grpc: Any = sys.modules.get("grpc")
-    kinds = tuple(
-        kind
-        for kind in (getattr(pyspark, "PySparkException", None), getattr(grpc, "RpcError", None))
-        if kind is not None
-    )
-    if not isinstance(error, kinds):
+    kinds = list[type[Exception]]()
+    # A module that was never imported can't have raised the error.
+    if pyspark is not None:
+        kinds.append(pyspark.PySparkException)
+    if grpc is not None:
+        kinds.append(grpc.RpcError)
+    if not isinstance(error, tuple(kinds)):
         return None
     return EngineError(f"The engine failed: {summarize_error(error)[:300]}. {_describe_log()}")
 

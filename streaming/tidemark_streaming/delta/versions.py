@@ -219,9 +219,8 @@ def _read_files(
         masks: masks of the rows to return, by the path of the file. If a file has no mask, all of
             its rows are returned.
     """
-    partition_columns = [
-        name for name in table.metadata().partition_columns if name in schema.names
-    ]
+    all_partition_columns = table.metadata().partition_columns
+    partition_columns = [name for name in all_partition_columns if name in schema.names]
     stored = pa.schema([field for field in schema if field.name not in partition_columns])
     system, root = file_system(table.table_uri)
     rows = [schema.empty_table()]

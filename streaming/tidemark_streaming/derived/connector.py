@@ -87,10 +87,9 @@ class DerivedConnector:
             bases = dict(newest_step.bases)
         taken = {base: arrival.number for base, arrival in bases.items()}
         table_ids = {base.name: self._table_id(base) for base in source.base_sources}
-        arrivals = {
-            base.name: self._read_arrivals(base, taken.get(base.name, 0))
-            for base in source.base_sources
-        }
+        arrivals = dict[str, list[Arrival]]()
+        for base in source.base_sources:
+            arrivals[base.name] = self._read_arrivals(base, taken.get(base.name, 0))
         steps = StepChunks(
             derivation=derivation_fingerprint(source),
             table_ids=table_ids,
@@ -156,14 +155,13 @@ class DerivedConnector:
         expressions = self.source.derivation.sql_expressions
         if not expressions or not is_expression_invalid(error):
             return None
-        arguments = " or ".join(
-            f"{name}={text!r}, which is SQL over {_SCOPES[name]}"
-            for name, text in expressions.items()
-        )
+        arguments = list[str]()
+        for name, text in expressions.items():
+            arguments.append(f"{name}={text!r}, which is SQL over {_SCOPES[name]}")
         return DataError(
             f"The rows of '{self.source.name}' can't be computed: {summarize_error(error)}. "
             "Correct "
-            f"{arguments}. Nothing was ingested."
+            f"{' or '.join(arguments)}. Nothing was ingested."
         )
 
     def _no_rows(self, warehouse: Warehouse) -> pa.Table:

@@ -95,9 +95,8 @@ class FileConnector:
 
     def list_pending(self, timeline: Sequence[Arrival]) -> list[Chunk]:
         ingested = {arrival["file"]: arrival for arrival in _file_positions(timeline)}
-        with_rows = {
-            arrival["file"] for arrival in _file_positions(a for a in timeline if _has_rows(a))
-        }
+        arrivals_with_rows = filter(_has_rows, timeline)
+        with_rows = {position["file"] for position in _file_positions(arrivals_with_rows)}
         clock = timeline[-1].arrived_at if timeline else None
         chunks: list[Chunk] = []
         with self._explain_errors():

@@ -150,12 +150,11 @@ def find_displaced(
         ingested: the positions of ingested files, by name.
         files: the files that exist now.
     """
-    unchanged = {
-        file.name
-        for file in files
-        if file.name in ingested and file.has_facts_of(ingested[file.name])
-    }
-    return ingested.keys() - unchanged
+    displaced = set(ingested)
+    for file in files:
+        if file.name in ingested and file.has_facts_of(ingested[file.name]):
+            displaced.discard(file.name)
+    return displaced
 
 
 def identity_of(position: Mapping[str, Any]) -> _Identity:

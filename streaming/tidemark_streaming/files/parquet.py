@@ -114,7 +114,11 @@ def _read_batches(file: LandedFile, source: Source, undeclared: set[str]) -> Ite
             check_missing(file, source, names)
         leaves = [parquet.schema.column(n) for n in range(len(parquet.schema))]
         paths = [f"{leaf.path}." for leaf in leaves if leaf.physical_type == "INT96"]
-        int96 = {n for n in names.values() if any(path.startswith(f"{n}.") for path in paths)}
+        int96 = set[str]()
+        for name in names.values():
+            # A field with subfields has several leaves.
+            if any(path.startswith(f"{name}.") for path in paths):
+                int96.add(name)
         nanos: Iterator[pa.RecordBatch | None] = repeat(None)
         if int96:
             other = open_.enter_context(pq.ParquetFile(content))

@@ -157,11 +157,11 @@ def check_missing(file: LandedFile, source: Source, columns: Collection[str]) ->
     if source.event_time in source.record_columns and source.event_time not in columns:
         field = source.field_of(source.event_time)
         raise unreadable_error(file, source, f"it has no column '{field}', the event time")
-    missing = {
-        source.field_of(column).lower()
-        for column in source.record_columns
-        if column not in columns and not isinstance(source.mask.get(column), Drop)
-    }
+    missing = set[str]()
+    for column in source.record_columns:
+        is_dropped = isinstance(source.mask.get(column), Drop)
+        if column not in columns and not is_dropped:
+            missing.add(source.field_of(column).lower())
     for part in file.name.split("/")[:-1]:
         field, is_partition, _ = part.partition("=")
         if is_partition and field.lower() in missing:
@@ -194,12 +194,13 @@ def arrival_rows(
 
 def _source_columns(events: Decoded, source: Source) -> dict[str, Any]:
     """Return the source's columns. A column that the events lack is null."""
-    return {
-        name: events.columns[name]
-        if name in events.columns
-        else pa.nulls(events.rows, arrow_type(kind))
-        for name, kind in source.record_columns.items()
-    }
+    columns = dict[str, Any]()
+    for name, kind in source.record_columns.items():
+        if name in events.columns:
+            columns[name] = events.columns[name]
+        else:
+            columns[name] = pa.nulls(events.rows, arrow_type(kind))
+    return columns
 
 
 def _dead_letters_of_events(

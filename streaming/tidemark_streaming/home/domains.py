@@ -50,9 +50,11 @@ class Domains:
 
     def pipelines_of(self, kind: type[_P]) -> Mapping[str, _P]:
         """Return the pipelines of a class, by name."""
-        return {
-            pipeline.name: pipeline for pipeline in self.pipelines if isinstance(pipeline, kind)
-        }
+        pipelines = dict[str, _P]()
+        for pipeline in self.pipelines:
+            if isinstance(pipeline, kind):
+                pipelines[pipeline.name] = pipeline
+        return pipelines
 
     def all_sources(self) -> Iterable[Source]:
         """Return the sources, including those that only a connector or an asset uses."""

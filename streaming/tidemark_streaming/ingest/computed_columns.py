@@ -83,20 +83,20 @@ def compute_in_memory(spark: SparkSession, source: Source, rows: pa.Table) -> pa
 
 def computed_columns(source: Source) -> dict[str, Column]:
     """Return each computed column: null if its expression fails."""
-    return {
-        name: F.when(~_expression_fails(expression), F.expr(expression)).alias(name)
-        for name, expression in source.computed.items()
-    }
+    columns = dict[str, Column]()
+    for name, expression in source.computed.items():
+        value = F.when(~_expression_fails(expression), F.expr(expression))
+        columns[name] = value.alias(name)
+    return columns
 
 
 def failure_reason(source: Source) -> Column:
     """Return why the computed columns of a row can't be computed; null if they can."""
-    return F.coalesce(
-        *(
-            F.when(_expression_fails(expression), F.lit(f"The column '{name}' can't be computed."))
-            for name, expression in source.computed.items()
-        )
-    )
+    reasons = list[Column]()
+    for name, expression in source.computed.items():
+        reason = F.lit(f"The column '{name}' can't be computed.")
+        reasons.append(F.when(_expression_fails(expression), reason))
+    return F.coalesce(*reasons)
 
 
 def check_types(source: Source, rows: DataFrame) -> None:
@@ -141,10 +141,13 @@ def _in_engine(source: Source, rows: DataFrame) -> DataFrame:
     letter = dead_letter(reason, F.lit(None))
     if DEAD in rows.columns:
         letter = F.coalesce(F.col(DEAD), letter).alias(DEAD)
-    columns = [
-        F.col(f"`{n}`") for n in rows.columns if n != DEAD and n not in source.transient_fields
-    ]
-    return rows.select(*columns, *computed_columns(source).values(), letter)
+    columns = list[Column]()
+    for name in rows.columns:
+        if name != DEAD and name not in source.transient_fields:
+            columns.append(F.col(f"`{name}`"))
+    columns += computed_columns(source).values()
+    columns.append(letter)
+    return rows.select(columns)
 
 
 def _needed_columns(source: Source) -> list[str]:

@@ -1,6 +1,6 @@
 """Decode Kafka records into a source's columns, from their values and their metadata."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -163,11 +163,16 @@ def _header_values(records: pa.Table, name: str | None) -> "pa.ChunkedArray[Any]
     `name` is None or no record has headers."""
     if name is None or not pc.any(pc.greater(pc.list_value_length(records["headers"]), 0)).as_py():
         return None
-    values = [
-        next((h["value"] for h in headers or () if h["key"] == name), None)
-        for headers in records["headers"].to_pylist()
-    ]
+    values = [_first_value(headers or (), name) for headers in records["headers"].to_pylist()]
     return decode_utf8(pa.chunked_array([pa.array(values, pa.binary())]))
+
+
+def _first_value(headers: Sequence[Mapping[str, Any]], name: str) -> bytes | None:
+    """Return the value of the first header with a name; None if there is none."""
+    for header in headers:
+        if header["key"] == name:
+            return header["value"]
+    return None
 
 
 def _dead_letters(records: pa.Table, reasons: Mapping[int, str], source: Source) -> pa.ChunkedArray:
@@ -181,12 +186,13 @@ def _dead_letters(records: pa.Table, reasons: Mapping[int, str], source: Source)
 
 def _letter_fields(records: pa.Table, source: Source) -> dict[str, "pa.ChunkedArray[Any]"]:
     """Return the fields that dead letters of records have."""
-    names = [
-        name for name in _DEAD_LETTER_FIELDS if not source.mask or name not in ("key", "headers")
-    ]
-    fields = {name: records[name] for name in names}
+    fields = {name: records[name] for name in _DEAD_LETTER_FIELDS}
     if not source.mask:
         fields["bytes"] = records["value"]
+        return fields
+    # The key and the headers may have the values that the source protects.
+    fields.pop("key", None)
+    fields.pop("headers", None)
     return fields
 
 

@@ -316,10 +316,16 @@ def _timestamp_columns(records: Sequence[_Record]) -> "dict[str, pa.Array[Any]]"
 
 
 def _header_column(records: Sequence[_Record]) -> "list[Any]":
-    decoded = [_decoded_headers(m) for m in records]
+    decoded = [_decoded_headers(record) for record in records]
     if not any(decoded):
         return decoded
-    return [t if t is None else [{"key": k, "value": v} for k, v in t] for t in decoded]
+    column = list[Any]()
+    for headers in decoded:
+        if headers is None:
+            column.append(None)
+        else:
+            column.append([{"key": key, "value": value} for key, value in headers])
+    return column
 
 
 def _decoded_headers(record: _Record) -> "Sequence[tuple[str, bytes | None]] | None":

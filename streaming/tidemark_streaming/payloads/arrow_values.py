@@ -51,9 +51,9 @@ def fit_values(values: _Array, kind: pa.DataType, rules: TimeRules) -> tuple[_Ar
     # `take` copies: the child arrays of a sliced array would still have all rows.
     halves = np.array_split(np.arange(len(values)), 2)
     fitted = [fit_values(values.take(pa.array(half)), kind, rules) for half in halves]
-    misfits = [
-        int(half[row]) for half, (_, rows) in zip(halves, fitted, strict=True) for row in rows
-    ]
+    misfits = list[int]()
+    for half, (_, rows) in zip(halves, fitted, strict=True):
+        misfits += [int(half[row]) for row in rows]
     return pa.concat_arrays([part for part, _ in fitted]), misfits
 
 

@@ -113,13 +113,13 @@ class Compiler:
         steps = list[tuple[str | None, Read]]()
         defaults = dict[str, Any]()
         if reader is None:
-            steps = [
-                (field["name"], self.create_reader(field["type"], None))
-                for field in writer["fields"]
-            ]
+            for field in writer["fields"]:
+                steps.append((field["name"], self.create_reader(field["type"], None)))
         else:
             reader_fields = {field["name"]: field for field in reader["fields"]}
-            aliases = {a: field for field in reader["fields"] for a in field.get("aliases", ())}
+            aliases = dict[str, Any]()
+            for field in reader["fields"]:
+                aliases.update(dict.fromkeys(field.get("aliases", ()), field))
             for field in writer["fields"]:
                 target = reader_fields.get(field["name"]) or aliases.get(field["name"])
                 if target is None or reader_fields.pop(target["name"], None) is None:
@@ -164,16 +164,14 @@ class Compiler:
         if kind == "array":
             return [self._convert_default(schema["items"], part) for part in value]
         if kind == "map":
-            return {
-                name: self._convert_default(schema["values"], part) for name, part in value.items()
-            }
+            values = schema["values"]
+            return {name: self._convert_default(values, part) for name, part in value.items()}
         if kind in ("record", "error"):
-            return {
-                part["name"]: self._convert_default(
-                    part["type"], value.get(part["name"], part.get("default"))
-                )
-                for part in schema["fields"]
-            }
+            record = dict[str, Any]()
+            for field in schema["fields"]:
+                part = value.get(field["name"], field.get("default"))
+                record[field["name"]] = self._convert_default(field["type"], part)
+            return record
         if kind in ("bytes", "fixed") and isinstance(value, str):
             value = value.encode("latin-1")
         convert = logical_converter(schema)
@@ -195,18 +193,16 @@ class Compiler:
     def _find_branch(self, writer: AvroSchema, reader: Sequence[AvroSchema]) -> AvroSchema | None:
         """Return the branch of the reader's union for a value: one of the same type if there is
         one, else the first to which the value can be promoted."""
-        fitting = [
-            branch
-            for branch in reader
-            if self._can_resolve(writer, resolve_name(branch, self._reader_types))
-        ]
-        exact = (
-            branch
-            for branch in fitting
-            if type_of(resolve_name(branch, self._reader_types)) == type_of(writer)
-            and full_name(resolve_name(branch, self._reader_types)) == full_name(writer)
-        )
-        return next(exact, fitting[0] if fitting else None)
+        first_fitting: AvroSchema | None = None
+        for branch in reader:
+            schema = resolve_name(branch, self._reader_types)
+            if not self._can_resolve(writer, schema):
+                continue
+            if type_of(schema) == type_of(writer) and full_name(schema) == full_name(writer):
+                return branch
+            if first_fitting is None:
+                first_fitting = branch
+        return first_fitting
 
     def _can_resolve(self, writer: AvroSchema, reader: AvroSchema) -> bool:
         """Return whether values of a type can be resolved to another one, regardless of the types

@@ -133,10 +133,11 @@ class Csv:
         Raises:
             UndecodableError: the bytes are not a CSV record, or not UTF-8.
         """
-        return [
-            None if text in self._null_texts and not quoted else text
-            for text, quoted in self._split_texts(record)
-        ]
+        fields = list[str | None]()
+        for text, quoted in self._split_texts(record):
+            is_null = text in self._null_texts and not quoted
+            fields.append(None if is_null else text)
+        return fields
 
     def _decode_in_bulk(self, values: pa.ChunkedArray, columns: Columns) -> Decoded | None:
         """Decode records with Arrow. Return None if a record is not regular."""

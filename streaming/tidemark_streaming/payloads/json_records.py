@@ -110,7 +110,8 @@ class Json:
         if is_last:
             lines = [*lines, remainder]
             remainder = b""
-        return [line for line in (line.strip(_SPACE) for line in lines) if line], remainder
+        stripped = [line.strip(_SPACE) for line in lines]
+        return [line for line in stripped if line], remainder
 
     def _decode_in_bulk(
         self, values: pa.ChunkedArray, columns: Mapping[str, str]

@@ -57,12 +57,12 @@ class Decoded:
         for part in parts:
             reasons |= {rows + n: reason for n, reason in part.reasons.items()}
             rows += part.rows
-        columns = {
-            name: pa.chunked_array(
-                [c for part in parts for c in part.columns[name].chunks], like.type
-            )
-            for name, like in parts[0].columns.items()
-        }
+        columns = dict[str, Any]()
+        for name, first_column in parts[0].columns.items():
+            chunks = list[Any]()
+            for part in parts:
+                chunks += part.columns[name].chunks
+            columns[name] = pa.chunked_array(chunks, first_column.type)
         return cls(columns, reasons, rows)
 
 

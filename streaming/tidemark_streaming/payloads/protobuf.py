@@ -167,9 +167,10 @@ def _index_of(descriptor: Any, *, maps: bool = True) -> list[int]:  # noqa: ANN4
             siblings = descriptor.file.message_types_by_name.values()
         else:
             siblings = container.nested_types
-        names = [
-            sibling.full_name for sibling in siblings if maps or not sibling.GetOptions().map_entry
-        ]
+        names = list[str]()
+        for sibling in siblings:
+            if maps or not sibling.GetOptions().map_entry:
+                names.append(sibling.full_name)
         index.insert(0, names.index(descriptor.full_name))
         descriptor = container
     return index
@@ -200,11 +201,11 @@ def _read_varint(content: bytes, start: int) -> tuple[int, int]:
 def _field_values(message: Message, names: Collection[str] | None = None) -> dict[str, Any]:
     """Return the values of a message's fields; of those with these names, if names are given."""
     fields = message.DESCRIPTOR.fields
-    return {
-        field.name: _field_value(message, field)
-        for field in fields
-        if names is None or field.name in names
-    }
+    values = dict[str, Any]()
+    for member in fields:
+        if names is None or member.name in names:
+            values[member.name] = _field_value(message, member)
+    return values
 
 
 def _field_value(message: Message, field: Any) -> Any:  # noqa: ANN401 (a descriptor, of two classes)

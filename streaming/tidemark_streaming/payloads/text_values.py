@@ -374,7 +374,8 @@ def _cast_texts(
             )
         half = len(texts) // 2
         parts = [_cast_texts(part, kind, parse_alone) for part in (texts[:half], texts[half:])]
-        return pa.chunked_array([chunk for part in parts for chunk in part.chunks], kind)
+        chunks = parts[0].chunks + parts[1].chunks
+        return pa.chunked_array(chunks, kind)
 
 
 def _decode_base64_text(text: str | None) -> bytes | None:

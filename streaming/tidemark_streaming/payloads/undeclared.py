@@ -34,7 +34,9 @@ def find_undeclared(
     Returns:
         The names of at most `MAX_NAMES` undeclared fields, sorted.
     """
-    names = {name for value in values for name in _field_names(value, payload)}
+    names = set[str]()
+    for value in values:
+        names.update(_field_names(value, payload))
     return tuple(sorted(names.difference(declared))[:MAX_NAMES])
 
 

@@ -26,6 +26,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -197,7 +198,8 @@ class SinkWriter:
         self._check_columns(feed)
         firings = self._firings_since(feed)
         window_columns = self._transform.by_window
-        changes = (c for rows in split_versions(feed) for c in derive_changes(rows, window_columns))
+        versions = split_versions(feed)
+        changes = chain.from_iterable(derive_changes(rows, window_columns) for rows in versions)
         position = replace(
             published, version=through, version_id=self._version_id(through), state=state
         )
@@ -244,11 +246,10 @@ class SinkWriter:
         def render_changes() -> Iterator[Record]:
             nonlocal commit_number
             yield from reset_records_first or []
-            for pane in (
-                p for change in changes for p in derive_panes(self._transform, change, firings)
-            ):
-                commit_number = max(commit_number, pane.row["commit_number"])
-                yield self._render_pane(position, pane)
+            for change in changes:
+                for pane in derive_panes(self._transform, change, firings):
+                    commit_number = max(commit_number, pane.row["commit_number"])
+                    yield self._render_pane(position, pane)
 
         def position_after() -> Position:
             return replace(
@@ -275,18 +276,15 @@ class SinkWriter:
         """
         asset = Asset(self._warehouse, self._transform)
         published = self._position
-        out = [
-            m
-            for m in asset.state.read_commits_after(commit_before)
-            if published is not None and m.commit_number <= published.commit_number
-        ]
-        # Recomputed windows do not belong to new arrivals.
-        spans = [
-            (m.before.at.arrival, m.furthest_position.arrival)
-            for m in out
-            if m.recomputed_ranges is None
-        ]
-        if published is None or not spans:
+        if published is None:
+            return
+        spans = list[tuple[int, int]]()
+        for commit in asset.state.read_commits_after(commit_before):
+            is_published = commit.commit_number <= published.commit_number
+            # Recomputed windows do not belong to new arrivals.
+            if is_published and commit.recomputed_ranges is None:
+                spans.append((commit.before.at.arrival, commit.furthest_position.arrival))
+        if not spans:
             return
         span = clock.create_span(
             f"publish {asset.transform.name}",
@@ -307,13 +305,10 @@ class SinkWriter:
         if commit_number < 0:
             return None
         if commit_number not in self._runs:
-            self._runs |= {
-                commit_number: None,
-                **{
-                    m.commit_number: m.run
-                    for m in self._state.read_commits_after(commit_number - 1)
-                },
-            }
+            commits = self._state.read_commits_after(commit_number - 1)
+            # A commit that the state does not have has no run.
+            self._runs[commit_number] = None
+            self._runs |= {commit.commit_number: commit.run for commit in commits}
         return self._runs[commit_number]
 
     def _load_runs(self, commit_number: int) -> bool:

@@ -85,12 +85,11 @@ def _is_limiting(base: int | None, back: int, watermark: int | None) -> bool:
 
 def _newest_base(bases: Mapping[str, BaseProgress]) -> tuple[str, int] | None:
     """Return the base with the newest event, and that event's time; None if no base is live."""
-    live = [
-        (name, progress.newest_event)
-        for name, progress in bases.items()
-        if progress.newest_event is not None
-        and (progress.watermark is None or progress.watermark < INFINITY)
-    ]
+    live = list[tuple[str, int]]()
+    for name, progress in bases.items():
+        has_ended = progress.watermark is not None and progress.watermark >= INFINITY
+        if progress.newest_event is not None and not has_ended:
+            live.append((name, progress.newest_event))
     return max(live, key=lambda item: item[1], default=None)
 
 

@@ -86,11 +86,13 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
     def count_events() -> int:
         reason = text_field("reason") == "too_late"
         event_columns = ["arrival", "position"]
-        late_events = [tables.read(table, event_columns, reason) for table in late_tables]
-        # The late table has one row per event and window, so the distinct events are counted.
-        return sum(
-            r.group_by(event_columns).aggregate([]).num_rows for r in late_events if r is not None
-        )
+        count = 0
+        for table in late_tables:
+            rows = tables.read(table, event_columns, reason)
+            if rows is not None:
+                # The late table has one row per event and window: count the distinct events.
+                count += rows.group_by(event_columns).aggregate([]).num_rows
+        return count
 
     return tables.read_if_changed((transform.name, "too late"), late_tables, count_events)
 

@@ -80,8 +80,9 @@ def _of_session(
         plan=proto.Plan(command=proto.Command(streaming_query_manager_command=ask)),
     )
     answers = stub.ExecutePlan(request, metadata=metadata, timeout=DEADLINE)
-    return {
-        query.name: Query(query.id.id, query.id.run_id)
-        for answer in answers
-        for query in answer.streaming_query_manager_command_result.active.active_queries
-    }
+    queries = dict[str, Query]()
+    for answer in answers:
+        active = answer.streaming_query_manager_command_result.active
+        for query in active.active_queries:
+            queries[query.name] = Query(query.id.id, query.id.run_id)
+    return queries

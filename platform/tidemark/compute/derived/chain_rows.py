@@ -231,10 +231,8 @@ def _read_partials(
     """Return the partials of windows that start in one of the ranges, as of a commit."""
     stored = assign_windows_within(asset, asset.state.read_partials, current, ranges)
     # Read the commits after the partials, so that no replacement is missed.
-    if all(
-        replacement.recomputed_ranges is None
-        for replacement in asset.state.read_commits_after(commit)
-    ):
+    later_commits = asset.state.read_commits_after(commit)
+    if all(later.recomputed_ranges is None for later in later_commits):
         return stored
     counting = base_transform(asset.transform)
     counting = replace(counting, aggregates=asset.transform.aggregates, expectations=())

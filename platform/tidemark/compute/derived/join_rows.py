@@ -113,10 +113,8 @@ def join_rows(source: DerivedSource, join: Join, logs: Sequence[Log], steps: Ste
 
 def join_settles(join: Join, logs: Sequence[Log], steps: Steps) -> bool:
     """Return whether the wait of an earlier row for a partner may end in these steps."""
-    return any(
-        _estimate_older(side, side.settled, steps) > 0
-        for side in _describe_sides(join, logs, steps)
-    )
+    sides = _describe_sides(join, logs, steps)
+    return any(_estimate_older(side, side.settled, steps) > 0 for side in sides)
 
 
 def estimate_older_rows(join: Join, logs: Sequence[Log], steps: Steps) -> int:

@@ -157,7 +157,10 @@ class Replay:
 
     def find_live_firings(self) -> set[Firing]:
         """Return the firings whose rows are current."""
-        return {firing for session in self._sessions for firing in session.published}
+        firings = set[Firing]()
+        for session in self._sessions:
+            firings.update(session.published)
+        return firings
 
     def _arrival_order(self, index: int) -> tuple[int, int, int]:
         fragment = self.fragments[index]

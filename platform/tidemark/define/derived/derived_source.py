@@ -248,7 +248,10 @@ def check_idle(name: str, idle: str | timedelta | None, bases: Sequence[Source])
 def _without_heartbeats(source: Source) -> list[str]:
     """Return the names of the sources without heartbeats from which a source is computed."""
     if isinstance(source, DerivedSource):
-        return [name for base in source.base_sources for name in _without_heartbeats(base)]
+        names = list[str]()
+        for base in source.base_sources:
+            names += _without_heartbeats(base)
+        return names
     if source.has_heartbeats:
         return []
     return [source.name]

@@ -120,9 +120,10 @@ class Calendar(Window):
             return same and self.unit in _HELD_BY.get(inner.unit, ())
         if not isinstance(inner, Tumbling) or _DAY % inner.size:
             return False
-        return all(
-            (-shift - inner.offset) % inner.size == 0 for shift in _utc_offsets(self.timezone)
-        )
+        for shift in _utc_offsets(self.timezone):
+            if (-shift - inner.offset) % inner.size != 0:
+                return False
+        return True
 
     def assign_windows(self, rows: DataFrame, event_time: str) -> DataFrame:
         # The engine's session time zone is UTC, so the shifted time reads as the local one.

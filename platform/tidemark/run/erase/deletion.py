@@ -113,7 +113,11 @@ def _is_state(table: TableName) -> bool:
 def _list_tables_of_assets(warehouse: Warehouse, source: Source) -> list[TableName]:
     """Return the tables of the assets that read the event log of a source."""
     readers = Graph(own_tables(warehouse)).direct_readers(source.log_table.owner)
-    return [table for node in readers if node.is_asset for table in node.tables]
+    tables = list[TableName]()
+    for node in readers:
+        if node.is_asset:
+            tables += node.tables
+    return tables
 
 
 def count_erasure(log: Log) -> None:

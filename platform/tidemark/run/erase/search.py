@@ -277,7 +277,9 @@ def list_copies(warehouse: Warehouse, source: Source) -> list[TableName]:
     They are in the order in which to drop them: states and timelines first.
     """
     readers = Graph(own_tables(warehouse)).direct_readers(source.log_table.owner)
-    copies = [table for node in readers for table in node.tables if table.side]
+    copies = list[TableName]()
+    for node in readers:
+        copies += [table for table in node.tables if table.side]
     dropped_first = (Role.STATE, Role.TIMELINE)
     return sorted(copies, key=lambda table: (table.role not in dropped_first, table))
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import chain
 from threading import Event
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -190,8 +191,8 @@ def _load_bulk(store: "Warehouse", ingestion: "Ingestion", settings: Settings, d
         landing = settings.landing_of(SOURCE)
         part = Excerpt(days=days, span=SPAN)
         commits = list(play_files(store, ingestion, landing, part, batch=None))
-        arrivals = [a for c in commits for a in c.arrivals]
-        flights = format_count(sum(a.rows for a in arrivals), "flight")
+        arrivals = list(chain.from_iterable(commit.arrivals for commit in commits))
+        flights = format_count(sum(arrival.rows for arrival in arrivals), "flight")
         work.note = f"{flights} in {format_count(len(arrivals), 'arrival')}"
 
 
@@ -206,7 +207,8 @@ def _ingest_until(
     with report_step(f"ingest the {name} up to the same time") as work:
         part = Excerpt(end=format_instant(until), span=SPAN)
         commits = list(play_files(store, ingestion, settings.landing_of(name), part, batch=None))
-        work.note = format_count(sum(a.rows for c in commits for a in c.arrivals), "reading")
+        arrivals = chain.from_iterable(commit.arrivals for commit in commits)
+        work.note = format_count(sum(arrival.rows for arrival in arrivals), "reading")
 
 
 def _catch_up(store: "Warehouse", transform: "Definition") -> None:

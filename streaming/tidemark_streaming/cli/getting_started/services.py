@@ -96,17 +96,15 @@ def stop_platform() -> None:
     from tidemark_streaming.home import services
 
     settings = Settings()
-    running = [
-        s for n in reversed(_NAMES) if (s := services.find_service(settings, n)).find_running()
-    ]
+    all_services = [services.find_service(settings, name) for name in reversed(_NAMES)]
+    running = [service for service in all_services if service.find_running()]
     for process in running:
         with report_step(f"stop {_NAMES[process.name]}"):
             process.stop()
-    pipelines = {
-        f"{extra.name} {name}": engine_settings
-        for extra in find_extras()
-        for name, engine_settings in extra.running_engines(settings).items()
-    }
+    pipelines = dict[str, Settings]()
+    for extra in find_extras():
+        for name, engine_settings in extra.running_engines(settings).items():
+            pipelines[f"{extra.name} {name}"] = engine_settings
     for name, engine_settings in pipelines.items():
         with report_step(f"stop {name}"):
             engine.stop_engine(engine_settings)

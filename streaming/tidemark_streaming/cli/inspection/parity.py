@@ -123,10 +123,10 @@ def print_report(report: "ParityReport", limit: int = 20) -> None:
     different = format_count(report.total, "difference")
     title = f"{report.asset}: {different} in {format_count(report.windows, 'row')}"
     columns = ("kind", "window start", "keys", "column", "published", "recomputed")
-    rows = (
-        (d.kind, d.window_start, format_keys(d.keys), d.column or "", d.published, d.recomputed)
-        for d in report.differences[:limit]
-    )
+    rows = list[tuple[object, ...]]()
+    for d in report.differences[:limit]:
+        keys = format_keys(d.keys)
+        rows.append((d.kind, d.window_start, keys, d.column or "", d.published, d.recomputed))
     print_table(columns, rows, title, more=report.total - limit)
     for kind in report.kinds:
         result_console().print(f"[bold]{kind}[/]: {_MEANING[kind]}")
