@@ -10,12 +10,12 @@ from pyspark.sql import functions as F
 from tidemark.define.definition import Definition
 
 
-def same_window(transform: Definition, alias: str, other_alias: str) -> Column:
+def same_window(definition: Definition, alias: str, other_alias: str) -> Column:
     """Return whether rows with the two aliases have the same window and keys.
 
     Two nulls are equal.
     """
-    return same_values(transform.by_window, alias, other_alias)
+    return same_values(definition.by_window, alias, other_alias)
 
 
 def same_values(columns: Sequence[str], alias: str, other_alias: str) -> Column:

@@ -89,38 +89,38 @@ class _Merging:
         return self.declared.slack(*merged)
 
 
-def is_supported(transform: Definition, commit_info: CommitInfo) -> bool:
-    if not has_supported_firings(transform, commit_info):
+def is_supported(definition: Definition, commit_info: CommitInfo) -> bool:
+    if not has_supported_firings(definition, commit_info):
         return False
-    return all(a.arrow_merge is not None for a in transform.aggregates.values())
+    return all(a.arrow_merge is not None for a in definition.aggregates.values())
 
 
-def has_supported_firings(transform: Definition, commit_info: CommitInfo) -> bool:
+def has_supported_firings(definition: Definition, commit_info: CommitInfo) -> bool:
     """Return whether this module knows which windows have fired after a commit."""
-    if transform.rolled_up_name is not None or transform.window.merges:
+    if definition.rolled_up_name is not None or definition.window.merges:
         return False
     if commit_info.before.covers or commit_info.after.covers:
         return False
-    early = isinstance(transform.trigger.early, Never | EachArrival)
-    late = isinstance(transform.trigger.late, Never | EachArrival)
+    early = isinstance(definition.trigger.early, Never | EachArrival)
+    late = isinstance(definition.trigger.late, Never | EachArrival)
     return early and late
 
 
-def changes_nothing(partials: pa.Table, transform: Definition, commit_info: CommitInfo) -> bool:
+def changes_nothing(partials: pa.Table, definition: Definition, commit_info: CommitInfo) -> bool:
     """Return whether a commit changes no window. The aggregates do not matter for this.
 
     Args:
         partials: as for `compute_changes`.
         commit_info: the record of an increment for which `has_supported_firings` returns True.
     """
-    open_windows = _select_open_windows(partials, transform, commit_info)
-    fired = _select_fired(open_windows, transform, commit_info.after.at)
+    open_windows = _select_open_windows(partials, definition, commit_info)
+    fired = _select_fired(open_windows, definition, commit_info.after.at)
     last_firings = fired[FIRED].to_numpy()
-    return not _mask_changes(fired["window_end"], last_firings, transform, commit_info).any()
+    return not _mask_changes(fired["window_end"], last_firings, definition, commit_info).any()
 
 
 def compute_changes(
-    partials: pa.Table, transform: Definition, commit_info: CommitInfo
+    partials: pa.Table, definition: Definition, commit_info: CommitInfo
 ) -> pa.Table | None:
     """Return the rows of the windows that a commit has changed, as they would be published.
 
@@ -132,25 +132,25 @@ def compute_changes(
         partials: all partials, after the commit, of the windows that the commit can change.
         commit_info: the record of a commit for which `is_supported` returns True.
     """
-    for key in transform.keys:
+    for key in definition.keys:
         if not is_comparable(partials.schema.field(key).type):
             return None
     position = commit_info.after.at
     is_increment = commit_info.recomputed_ranges is None
     if is_increment:
-        partials = _select_open_windows(partials, transform, commit_info)
-    fired = _select_fired(partials, transform, position)
+        partials = _select_open_windows(partials, definition, commit_info)
+    fired = _select_fired(partials, definition, position)
     mergings: list[_Merging] = []
-    for name, aggregate in transform.aggregates.items():
+    for name, aggregate in definition.aggregates.items():
         merging = _plan_merging(aggregate, fired[name])
         if merging is None:
             return None
         mergings.append(merging)
-    merged_windows = _merge_by_window(fired, transform, mergings)
-    rows = _finish_windows(merged_windows, transform, mergings, position)
+    merged_windows = _merge_by_window(fired, definition, mergings)
+    rows = _finish_windows(merged_windows, definition, mergings, position)
     if is_increment:
         last_firings = rows["_fired"].to_numpy()
-        changed = _mask_changes(rows["window_end"], last_firings, transform, commit_info)
+        changed = _mask_changes(rows["window_end"], last_firings, definition, commit_info)
         rows = rows.filter(pa.array(changed))
     rows = rows.drop_columns(["_fired"])
     stamps = {
@@ -265,7 +265,7 @@ def _list_merged_parts(merged_windows: pa.Table, number: int, merging: _Merging)
 
 
 def _select_fired(
-    partials: pa.Table, transform: Definition, position: TimelinePosition
+    partials: pa.Table, definition: Definition, position: TimelinePosition
 ) -> pa.Table:
     """Return the admitted partials that have fired, with their firing, as `slot.select_fired` does.
 
@@ -277,11 +277,11 @@ def _select_fired(
     slots = counted[SLOT].to_numpy()
     window_ends = _to_micros(counted["window_end"])
     on_time = counted[VERDICT].to_numpy() == classification.ON_TIME
-    early_arrivals = _find_trigger_arrival(transform.trigger.early, slots)
-    late_arrivals = _find_trigger_arrival(transform.trigger.late, slots)
+    early_arrivals = _find_trigger_arrival(definition.trigger.early, slots)
+    late_arrivals = _find_trigger_arrival(definition.trigger.late, slots)
     trigger_arrivals = np.where(on_time, early_arrivals, late_arrivals)
     is_fired_by_trigger = trigger_arrivals != _NO_TRIGGER
-    final_watermarks = _find_final_watermark(window_ends, transform)
+    final_watermarks = _find_final_watermark(window_ends, definition)
     firing_watermarks = np.where(on_time, window_ends, final_watermarks)
     is_fired_by_watermark = firing_watermarks <= _finite_watermark(position)
     trigger_phases = np.where(on_time, slot.EARLY, slot.LATE)
@@ -300,17 +300,17 @@ def _select_fired(
 
 
 def _select_open_windows(
-    partials: pa.Table, transform: Definition, commit_info: CommitInfo
+    partials: pa.Table, definition: Definition, commit_info: CommitInfo
 ) -> pa.Table:
     """Return the partials of the windows that the commit can change."""
-    end = find_final_end(transform, commit_info.before)
+    end = find_final_end(definition, commit_info.before)
     if end is None:
         return partials
     return partials.filter(pa.array(_to_micros(partials["window_end"]) > end))
 
 
 def _mask_changes(
-    window_end: Array, fired: Array, transform: Definition, commit_info: CommitInfo
+    window_end: Array, fired: Array, definition: Definition, commit_info: CommitInfo
 ) -> Array:
     """Return a mask of the windows that a commit fires, closes, or makes final.
 
@@ -320,7 +320,7 @@ def _mask_changes(
     ends = _to_micros(window_end)
     before = _finite_watermark(commit_info.before.at)
     after = _finite_watermark(commit_info.after.at)
-    final_watermarks = _find_final_watermark(ends, transform)
+    final_watermarks = _find_final_watermark(ends, definition)
     fired_again = fired > commit_info.before.at.arrival
     closed = (ends > before) & (ends <= after)
     became_final = (final_watermarks > before) & (final_watermarks <= after)
@@ -342,10 +342,10 @@ def _find_trigger_arrival(firing: Firing, slots: Array) -> Array:
 
 
 def _merge_by_window(
-    fired: pa.Table, transform: Definition, mergings: Sequence[_Merging]
+    fired: pa.Table, definition: Definition, mergings: Sequence[_Merging]
 ) -> pa.Table:
     """Merge the fired partials of each window, and return the columns for `_finish_windows`."""
-    window_columns = transform.by_window
+    window_columns = definition.by_window
     columns = {name: fired[name] for name in window_columns}
     columns["_events"] = fired["events"]
     columns["_last_arrival"] = fired["last_arrival"]
@@ -403,7 +403,7 @@ def _skip_merge(
 
 def _finish_windows(
     merged_windows: pa.Table,
-    transform: Definition,
+    definition: Definition,
     mergings: Sequence[_Merging],
     position: TimelinePosition,
 ) -> pa.Table:
@@ -420,9 +420,9 @@ def _finish_windows(
     phase = np.where(repeats, np.maximum(phase, slot.ON_TIME), phase)
     revision = merged_windows["_firing_count_distinct"].to_numpy() - np.where(repeats, 0, 1)
     timings = np.array([_TIMING[n] for n in sorted(_TIMING)])
-    columns = {name: merged_windows[name] for name in transform.by_window}
+    columns = {name: merged_windows[name] for name in definition.by_window}
     slack: dict[str, Array] = {}
-    for number, (name, merging) in enumerate(zip(transform.aggregates, mergings, strict=True)):
+    for number, (name, merging) in enumerate(zip(definition.aggregates, mergings, strict=True)):
         merged = _list_merged_parts(merged_windows, number, merging)
         columns[name] = merging.finish_values(merged)
         slack[name] = merging.compute_slack(merged)
@@ -431,7 +431,7 @@ def _finish_windows(
         "late_events": merged_windows["_late_sum"],
         "revision": pa.array(revision, pa.int32()),
         "timing": pa.array(timings[phase], pa.string()),
-        "final": pa.array(_find_final_watermark(end, transform) <= watermark),
+        "final": pa.array(_find_final_watermark(end, definition) <= watermark),
         "last_arrival": merged_windows["_last_arrival_max"],
         "_fired": merged_windows["_fired_max"],
         SLACK: pa.StructArray.from_arrays(list(slack.values()), names=list(slack)),
@@ -439,8 +439,8 @@ def _finish_windows(
     return pa.table(columns)
 
 
-def _find_final_watermark(end: Array, transform: Definition) -> Array:
-    return np.minimum(end + transform.allowed_lateness, INFINITY)
+def _find_final_watermark(end: Array, definition: Definition) -> Array:
+    return np.minimum(end + definition.allowed_lateness, INFINITY)
 
 
 def _finite_watermark(position: TimelinePosition) -> int:

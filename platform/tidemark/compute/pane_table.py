@@ -28,7 +28,7 @@ from tidemark.store.event_log.log import Log
 
 def compute_panes(
     stored: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     previous: AsOf | None = None,
@@ -44,17 +44,19 @@ def compute_panes(
         previous: None for all firings up to `current`.
         all_fire_once: result of `all_fire_once` of the lifecycle for these partials.
     """
-    fired = choose_lifecycle(transform).list_firings(
-        stored, transform, log, current, all_fire_once=all_fire_once
+    fired = choose_lifecycle(definition).list_firings(
+        stored, definition, log, current, all_fire_once=all_fire_once
     )
     if previous is not None:
-        fired = fired.where(slot.has_fired_since(transform, previous))
+        fired = fired.where(slot.has_fired_since(definition, previous))
     with_watermarks = fired.crossJoin(F.broadcast(_watermark_steps(log)))
-    facts = {"is_last": _is_last(transform), "timing": name_timing(F.col(PHASE))}
-    return list_values(with_watermarks.withColumns(facts), transform, ["pane", "timing", "is_last"])
+    facts = {"is_last": _is_last(definition), "timing": name_timing(F.col(PHASE))}
+    return list_values(
+        with_watermarks.withColumns(facts), definition, ["pane", "timing", "is_last"]
+    )
 
 
-def list_values(fired: DataFrame, transform: Definition, facts: list[str]) -> DataFrame:
+def list_values(fired: DataFrame, definition: Definition, facts: list[str]) -> DataFrame:
     """Return the rows of firings: window, keys, `facts`, `retraction`, and the aggregates.
 
     Args:
@@ -62,24 +64,24 @@ def list_values(fired: DataFrame, transform: Definition, facts: list[str]) -> Da
         facts: further columns of `fired` to return. With the window, the keys and `retraction`,
             they must identify a row.
     """
-    columns = list[str | Column](transform.keys)
+    columns = list[str | Column](definition.keys)
     columns += facts
-    columns.append(F.explode(_list_versions(transform)).alias("_version"))
+    columns.append(F.explode(_list_versions(definition)).alias("_version"))
     versions = fired.select(columns).select("*", "_version.*")
-    group_columns = transform.by_window
+    group_columns = definition.by_window
     group_columns += facts
     group_columns.append("retraction")
     partials = versions.select(*group_columns, F.explode_outer("_parts").alias("_part"))
     flat = partials.select(*group_columns, "_part.*")
-    merged = flat.groupBy(group_columns).agg(*merge_columns(transform))
-    return merged.withColumns(finish_columns(transform))
+    merged = flat.groupBy(group_columns).agg(*merge_columns(definition))
+    return merged.withColumns(finish_columns(definition))
 
 
-def _list_versions(transform: Definition) -> Column:
+def _list_versions(definition: Definition) -> Column:
     """Return a firing's rows as an array, each with its window, `retraction`, and its partials."""
 
     covered_partials = F.col("_upto")
-    if transform.accumulation == "discarding":
+    if definition.accumulation == "discarding":
         covered_partials = F.col("_fresh")
     current_row = F.struct(
         F.col("window_start"),
@@ -87,7 +89,7 @@ def _list_versions(transform: Definition) -> Column:
         F.lit(False).alias("retraction"),
         covered_partials.alias("_parts"),
     )
-    if transform.accumulation != "retracting":
+    if definition.accumulation != "retracting":
         return F.array(current_row)
 
     def to_retraction(replaced: Column) -> Column:
@@ -111,13 +113,13 @@ def _watermark_steps(log: Log) -> DataFrame:
     return pairs.agg(in_order.alias("s")).select(watermarks.alias("_steps"))
 
 
-def _is_last(transform: Definition) -> Column:
-    final = slot.final_watermark(transform)
+def _is_last(definition: Definition) -> Column:
+    final = slot.final_watermark(definition)
     phase = F.col(PHASE)
     end = F.unix_micros("window_end")
     closing = F.array_min(F.filter("_steps", lambda w: w >= end))
     last = F.when(phase == slot.FINAL, True).when(phase == slot.ON_TIME, closing >= final)
-    if transform.trigger.late.by_arrival:
+    if definition.trigger.late.by_arrival:
         firing_watermark = F.get("_steps", F.col(FIRED).cast("int"))
         last = last.when(phase == slot.LATE, firing_watermark >= final)
     return F.coalesce(last, F.lit(False))

@@ -105,7 +105,7 @@ def assign_windows_within(
 
 def recount_partials(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     partials_coverage: Coverage,
     ranges: Ranges,
     *,
@@ -118,39 +118,43 @@ def recount_partials(
     Args:
         complete: true if too-late events count.
     """
-    ranges = find_base_ranges(transform, ranges)
-    counting = replace(base_transform(transform), aggregates=transform.aggregates, expectations=())
-    log = Log(warehouse, transform.source)
+    ranges = find_base_ranges(definition, ranges)
+    counting = replace(
+        base_transform(definition), aggregates=definition.aggregates, expectations=()
+    )
+    log = Log(warehouse, definition.source)
     return count_scope(
         log, counting, Scope.from_coverage(partials_coverage, ranges, complete=complete)
     )
 
 
-def find_base_ranges(transform: Definition, ranges: Ranges) -> Ranges:
+def find_base_ranges(definition: Definition, ranges: Ranges) -> Ranges:
     """Return ranges of base window starts, given ranges of roll-up window starts.
 
     The result contains the starts of all base windows inside the given roll-up windows. For a
     transform, return the ranges unchanged.
     """
-    if not isinstance(transform, RollUp):
+    if not isinstance(definition, RollUp):
         return ranges
-    return tuple((start, min(end + transform.window.max_extent, INFINITY)) for start, end in ranges)
+    return tuple(
+        (start, min(end + definition.window.max_extent, INFINITY)) for start, end in ranges
+    )
 
 
-def find_holding_ranges(transform: Definition, ranges: Ranges) -> Ranges:
+def find_holding_ranges(definition: Definition, ranges: Ranges) -> Ranges:
     """Return ranges of roll-up window starts, given ranges of base window starts.
 
     The result contains the starts of all roll-up windows that contain one of the given base
     windows. For a transform, return the ranges unchanged.
     """
-    if not isinstance(transform, RollUp):
+    if not isinstance(definition, RollUp):
         return ranges
-    reach = transform.window.max_extent - 1
+    reach = definition.window.max_extent - 1
     return tuple((max(start - reach, BEGINNING), end) for start, end in ranges)
 
 
 def assign_windows(
-    warehouse: Warehouse, transform: Definition, rows: DataFrame, rollup_coverage: Coverage
+    warehouse: Warehouse, definition: Definition, rows: DataFrame, rollup_coverage: Coverage
 ) -> DataFrame:
     """Return partials with the transform's own windows.
 
@@ -161,20 +165,20 @@ def assign_windows(
         rollup_coverage: the coverage of a roll-up. Late partials of arrivals beyond it are left
             out.
     """
-    if not isinstance(transform, RollUp):
+    if not isinstance(definition, RollUp):
         return rows
-    timeline = warehouse.read_frame(transform.source.timeline_table)
+    timeline = warehouse.read_frame(definition.source.timeline_table)
     next_arrival = (F.col("arrival") + 1).alias("_came")
     before = timeline.select(next_arrival, F.col("watermark_before").alias("_before"))
     punctual = F.col(VERDICT) == classification.ON_TIME
     admitted = rows.where(ADMITTED).withColumnsRenamed(
         {"window_start": "_window_start", "window_end": "_window_end"}
     )
-    assigned = transform.window.assign_windows(admitted, "_window_start")
+    assigned = definition.window.assign_windows(admitted, "_window_start")
     assigned = assigned.drop("_window_start", "_window_end")
     late = ~punctual & (F.col(SLOT) == F.col("_came"))
     current_verdict = classification.classify_lateness(
-        F.col("window_end"), F.col("_before"), transform.allowed_lateness
+        F.col("window_end"), F.col("_before"), definition.allowed_lateness
     )
     verdict = F.when(punctual, F.col(VERDICT)).otherwise(current_verdict)
     slot = F.when(verdict == classification.ON_TIME, 0).otherwise(F.col(SLOT))
@@ -184,10 +188,10 @@ def assign_windows(
     return classified.drop("_came", "_before")
 
 
-def find_coverage_after(transform: Definition, commit: StateCommit) -> Coverage:
-    if isinstance(transform, RollUp):
+def find_coverage_after(definition: Definition, commit: StateCommit) -> Coverage:
+    if isinstance(definition, RollUp):
         if commit.commit_number >= 0:
-            return find_rollup_coverage(transform, commit.after)
+            return find_rollup_coverage(definition, commit.after)
         return Coverage()
     return commit.after
 

@@ -12,17 +12,17 @@ from tidemark.define.helper_columns import PHASE, VERDICT
 from tidemark.define.triggers import trigger
 
 
-def merge_columns(transform: Definition) -> list[Column]:
+def merge_columns(definition: Definition) -> list[Column]:
     """Return aggregate expressions that merge the partials of the transform's aggregates."""
-    return [a.merge(F.col(name)).alias(name) for name, a in transform.aggregates.items()]
+    return [a.merge(F.col(name)).alias(name) for name, a in definition.aggregates.items()]
 
 
-def finish_columns(transform: Definition) -> dict[str, Column]:
+def finish_columns(definition: Definition) -> dict[str, Column]:
     """Return the finished value of each of the transform's merged partials."""
-    return {name: a.finish(F.col(name)) for name, a in transform.aggregates.items()}
+    return {name: a.finish(F.col(name)) for name, a in definition.aggregates.items()}
 
 
-def _exactness_columns(transform: Definition) -> dict[str, Column]:
+def _exactness_columns(definition: Definition) -> dict[str, Column]:
     """Return columns that show how exact the finished values are, computed from the merged
     partials.
 
@@ -31,7 +31,7 @@ def _exactness_columns(transform: Definition) -> dict[str, Column]:
     """
     slacks: list[Column] = []
     overflowing: list[Column] = []
-    for name, aggregate in transform.aggregates.items():
+    for name, aggregate in definition.aggregates.items():
         slack = F.lit(None).cast("double")
         if aggregate.slack is not None:
             slack = aggregate.slack(F.col(name))
@@ -44,12 +44,12 @@ def _exactness_columns(transform: Definition) -> dict[str, Column]:
     return {SLACK: F.struct(slacks), OVERFLOWED: names}
 
 
-def merge_columns_with_facts(transform: Definition) -> list[Column]:
+def merge_columns_with_facts(definition: Definition) -> list[Column]:
     """Return aggregate expressions over partials: the transform's aggregates, and the columns
     `events`, `late_events` and `last_arrival`.
     """
     late = F.when(F.col(VERDICT) != classification.ON_TIME, F.col("events")).otherwise(0)
-    columns = merge_columns(transform)
+    columns = merge_columns(definition)
     columns += [
         F.sum("events").alias("events"),
         F.sum(late).alias("late_events"),
@@ -58,16 +58,16 @@ def merge_columns_with_facts(transform: Definition) -> list[Column]:
     return columns
 
 
-def finish_rows(windows: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
+def finish_rows(windows: DataFrame, definition: Definition, current: AsOf) -> DataFrame:
     """Return the finished rows of windows from their merged partials.
 
     The columns `timing` and `final` are added, and `PHASE` is dropped. `SLACK` and `OVERFLOWED` are
     also added, which show how exact the values are.
     """
     timing = name_timing(F.col(PHASE))
-    final = F.coalesce(slot.final_watermark(transform) <= current.watermark, F.lit(False))
-    finished = finish_columns(transform)
-    finished |= _exactness_columns(transform)
+    final = F.coalesce(slot.final_watermark(definition) <= current.watermark, F.lit(False))
+    finished = finish_columns(definition)
+    finished |= _exactness_columns(definition)
     finished |= {"timing": timing, "final": final}
     return windows.withColumns(finished).drop(PHASE)
 

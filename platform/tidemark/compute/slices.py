@@ -93,11 +93,11 @@ def aggregate_slices(
     return rows.groupBy(slice_columns).agg(*aggregates)
 
 
-def merge_slice_columns(slices: DataFrame, transform: Definition) -> list[Column]:
+def merge_slice_columns(slices: DataFrame, definition: Definition) -> list[Column]:
     """Return aggregate expressions that merge slices, and keep their column names and types."""
     # A sum of decimals has more digits than its operands, even if the operands are sums already.
     types = {f.name: f.dataType.simpleString() for f in slices.schema.fields}
     aggregates = [F.sum("events").alias("events"), F.max("last_arrival").alias("last_arrival")]
-    for name, merge in zip(transform.aggregates, merge_columns(transform), strict=True):
+    for name, merge in zip(definition.aggregates, merge_columns(definition), strict=True):
         aggregates.append(merge.cast(types[name]).alias(name))
     return aggregates

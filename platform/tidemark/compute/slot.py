@@ -52,13 +52,13 @@ class AsOf:
     watermark: Column
 
 
-def group_columns(transform: Definition) -> list[str]:
+def group_columns(definition: Definition) -> list[str]:
     """Return the columns that identify a partial: its window and keys, lateness, and slot."""
-    return [*transform.by_window, VERDICT, ADMITTED, SLOT]
+    return [*definition.by_window, VERDICT, ADMITTED, SLOT]
 
 
 def assign_slots(
-    events: DataFrame, transform: Definition, log: Log, earlier_partials: DataFrame | None
+    events: DataFrame, definition: Definition, log: Log, earlier_partials: DataFrame | None
 ) -> DataFrame:
     """Add the column `SLOT`, BIGINT: the number of the unit in which an event fires (`firings`).
 
@@ -67,9 +67,9 @@ def assign_slots(
         earlier_partials: the stored partials of earlier runs, with which a count trigger continues
             to count the events of a window; None if there are none. Other triggers ignore them.
     """
-    trigger = transform.trigger
+    trigger = definition.trigger
     if trigger.needs_rank:
-        events = _add_ranks(events, transform, earlier_partials)
+        events = _add_ranks(events, definition, earlier_partials)
     early = trigger.early.event_slot()
     if trigger.early.by_arrival:
         events = add_watermark_after(events, log)
@@ -95,7 +95,7 @@ def add_watermark_after(events: DataFrame, log: Log) -> DataFrame:
     return events.select("*", watermark_after.alias(WATERMARK_AFTER))
 
 
-def select_fired(stored: DataFrame, transform: Definition, log: Log, current: AsOf) -> DataFrame:
+def select_fired(stored: DataFrame, definition: Definition, log: Log, current: AsOf) -> DataFrame:
     """Return the admitted partials that have fired as of a moment, each with its firing.
 
     Adds:
@@ -104,12 +104,12 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, current: As
     - `FIRING` BIGINT: the slot, or 0 for phases with only one firing
     - `FIRED` BIGINT: the arrival at which the trigger fired the slot; null for ON_TIME and FINAL
     """
-    trigger = transform.trigger
+    trigger = definition.trigger
     end = F.unix_micros("window_end")
-    final_end = final_watermark(transform)
+    final_end = final_watermark(definition)
     counted = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED))
     on_time = F.col(VERDICT) == classification.ON_TIME
-    slots = Window.partitionBy(*transform.by_window, on_time, ADMITTED, SLOT)
+    slots = Window.partitionBy(*definition.by_window, on_time, ADMITTED, SLOT)
     before_end = Side("early", end, current.arrival, slots)
     before_final = Side("late", final_end, current.arrival, slots)
     counted, early = trigger.early.find_firing_arrival(counted, before_end, log.read_ticks)
@@ -124,14 +124,14 @@ def select_fired(stored: DataFrame, transform: Definition, log: Log, current: As
     return marked.where(F.col(PHASE).isNotNull())
 
 
-def final_watermark(transform: Definition) -> Column:
+def final_watermark(definition: Definition) -> Column:
     """Return the watermark at which a window is final, BIGINT microseconds."""
-    return F.least(F.unix_micros("window_end") + transform.allowed_lateness, F.lit(INFINITY))
+    return F.least(F.unix_micros("window_end") + definition.allowed_lateness, F.lit(INFINITY))
 
 
-def has_become_final(transform: Definition, current: AsOf, previous: AsOf) -> Column:
+def has_become_final(definition: Definition, current: AsOf, previous: AsOf) -> Column:
     """Return whether a window became final between the moments `previous` and `current`."""
-    return _has_passed(final_watermark(transform), current, previous)
+    return _has_passed(final_watermark(definition), current, previous)
 
 
 def has_closed(current: AsOf, previous: AsOf) -> Column:
@@ -149,11 +149,11 @@ def _finite_watermark(moment: AsOf) -> Column:
     return F.coalesce(moment.watermark, F.lit(-INFINITY))
 
 
-def has_fired_since(transform: Definition, previous: AsOf) -> Column:
+def has_fired_since(definition: Definition, previous: AsOf) -> Column:
     """Return whether a window fired after `previous`, for rows with `PHASE` and `FIRED`."""
     phase = F.col(PHASE)
     firing_watermark = F.when(phase == ON_TIME, F.unix_micros("window_end")).otherwise(
-        final_watermark(transform)
+        final_watermark(definition)
     )
     is_fired_by_trigger = phase.isin(EARLY, LATE)
     return F.when(is_fired_by_trigger, F.col(FIRED) > previous.arrival).otherwise(
@@ -162,13 +162,13 @@ def has_fired_since(transform: Definition, previous: AsOf) -> Column:
 
 
 def _add_ranks(
-    events: DataFrame, transform: Definition, earlier_partials: DataFrame | None
+    events: DataFrame, definition: Definition, earlier_partials: DataFrame | None
 ) -> DataFrame:
     """Return `events` with `RANK`, the rank by arrival among the window's events of the same kind.
 
     The on-time events of a window are ranked separately from its late events.
     """
-    group = [*transform.by_window, _ON_TIME, ADMITTED]
+    group = [*definition.by_window, _ON_TIME, ADMITTED]
     on_time = F.col(VERDICT) == classification.ON_TIME
     order = Window.partitionBy(group).orderBy("arrival", "position")
     ranked = events.withColumn(_ON_TIME, on_time).withColumn(RANK, F.row_number().over(order))

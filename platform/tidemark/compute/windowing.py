@@ -170,7 +170,7 @@ def _assign_and_classify(
 
 
 def finish_windows(
-    stored: DataFrame, transform: Definition, log: Log, current: AsOf, *extra_columns: Column
+    stored: DataFrame, definition: Definition, log: Log, current: AsOf, *extra_columns: Column
 ) -> DataFrame:
     """Return the rows of the windows that have fired as of `current`.
 
@@ -178,8 +178,8 @@ def finish_windows(
         stored: partials, possibly several of a slot.
         extra_columns: further aggregate expressions over the admitted partials.
     """
-    return choose_lifecycle(transform).finish_windows(
-        stored, transform, log, current, *extra_columns
+    return choose_lifecycle(definition).finish_windows(
+        stored, definition, log, current, *extra_columns
     )
 
 

@@ -34,52 +34,52 @@ WINDOW_MEANINGS = {
 """Descriptions of the columns that Tidemark adds to a window's keys and aggregates."""
 
 
-def published_columns(transform: Definition) -> dict[str, str | None]:
+def published_columns(definition: Definition) -> dict[str, str | None]:
     """Return the columns of the published table, with their types; None for an unknown type."""
-    return {**BOUNDS, **_key_columns(transform), **_aggregate_columns(transform), **PUBLISHED}
+    return {**BOUNDS, **_key_columns(definition), **_aggregate_columns(definition), **PUBLISHED}
 
 
-def quarantined_columns(transform: Definition) -> dict[str, str | None]:
-    columns = published_columns(transform)
+def quarantined_columns(definition: Definition) -> dict[str, str | None]:
+    columns = published_columns(definition)
     del columns["quality"]
     return {**columns, **QUARANTINE_COLUMNS}
 
 
-def pane_columns(transform: Definition) -> dict[str, str | None]:
+def pane_columns(definition: Definition) -> dict[str, str | None]:
     return {
         **BOUNDS,
-        **_key_columns(transform),
+        **_key_columns(definition),
         **FIRED,
-        **_aggregate_columns(transform),
+        **_aggregate_columns(definition),
         "commit_number": "bigint",
     }
 
 
-def late_columns(transform: Definition) -> dict[str, str | None]:
+def late_columns(definition: Definition) -> dict[str, str | None]:
     """Return the columns of the late table, without those that the transform's function adds."""
-    event = {**transform.source.columns, **ARRIVAL_COLUMNS}
+    event = {**definition.source.columns, **ARRIVAL_COLUMNS}
     plain = {name: kind.lower() for name, kind in event.items()}
-    return {**plain, **_key_columns(transform), **LATE_COLUMNS}
+    return {**plain, **_key_columns(definition), **LATE_COLUMNS}
 
 
-def late_loss_columns(transform: Definition) -> dict[str, str | None]:
-    values = _aggregate_columns(transform)
+def late_loss_columns(definition: Definition) -> dict[str, str | None]:
+    values = _aggregate_columns(definition)
     complete = {f"{name}{COMPLETE}": kind for name, kind in values.items()}
     counted = {**LOST, **complete, **values, "commit_number": "bigint"}
-    return {**BOUNDS, **_key_columns(transform), **counted}
+    return {**BOUNDS, **_key_columns(definition), **counted}
 
 
-def _key_columns(transform: Definition) -> dict[str, str | None]:
-    columns = transform.source.columns
+def _key_columns(definition: Definition) -> dict[str, str | None]:
+    columns = definition.source.columns
     types = dict[str, str | None]()
-    for key in transform.keys:
+    for key in definition.keys:
         types[key] = None
         if key in columns:
             types[key] = columns[key].lower()
     return types
 
 
-def _aggregate_columns(transform: Definition) -> dict[str, str | None]:
+def _aggregate_columns(definition: Definition) -> dict[str, str | None]:
     # The function may change the types of the source's columns. An aggregate's type is therefore
     # not derived from them.
-    return {name: value.result_type({}) for name, value in transform.aggregates.items()}
+    return {name: value.result_type({}) for name, value in definition.aggregates.items()}

@@ -83,25 +83,25 @@ class Choice:
     end: int | None = None
     keys: KeyChoice = field(default_factory=dict[str, str | None])
 
-    def check_keys(self, transform: Definition) -> None:
+    def check_keys(self, definition: Definition) -> None:
         for key in self.keys:
-            if key not in transform.keys:
-                available = ", ".join(transform.keys) or "none"
+            if key not in definition.keys:
+                available = ", ".join(definition.keys) or "none"
                 raise DefinitionError(
-                    f"Asset '{transform.name}' has no key '{key}'; its keys: {available}."
+                    f"Asset '{definition.name}' has no key '{key}'; its keys: {available}."
                 )
 
 
-def create_table(warehouse: Warehouse, transform: Definition, rows: Rows) -> None:
-    if warehouse.has_table(transform.quarantine_table):
+def create_table(warehouse: Warehouse, definition: Definition, rows: Rows) -> None:
+    if warehouse.has_table(definition.quarantine_table):
         return
     quarantine_columns: dict[str, Column] = {}
     for name, kind in QUARANTINE_COLUMNS.items():
         quarantine_columns[name] = F.lit(None).cast(kind)
     kept_rows = to_frame(warehouse.spark, rows).drop(*_NOT_KEPT)
     column_rows = kept_rows.withColumns(quarantine_columns)
-    comment = f"Windows of {transform.name} that failed an expectation"
-    warehouse.ensure_table(transform.quarantine_table, column_rows, comment)
+    comment = f"Windows of {definition.name} that failed an expectation"
+    warehouse.ensure_table(definition.quarantine_table, column_rows, comment)
 
 
 def is_empty(batch: Batch) -> bool:
@@ -194,7 +194,7 @@ def commit_changes(asset: Asset, commit_info: CommitInfo, changes: Rows) -> None
 
 
 def read_windows(
-    warehouse: Warehouse, transform: Definition, choice: Choice | None = None
+    warehouse: Warehouse, definition: Definition, choice: Choice | None = None
 ) -> DataFrame:
     """Return the quarantined and discarded windows that start in the chosen range.
 
@@ -204,12 +204,12 @@ def read_windows(
         DataError: the asset has no quarantine table.
     """
     choice_or_all = choice or Choice()
-    if not warehouse.has_table(transform.quarantine_table):
+    if not warehouse.has_table(definition.quarantine_table):
         raise DataError(
-            f"'{transform.name}' has no quarantine, because none of its rows has been validated. "
+            f"'{definition.name}' has no quarantine, because none of its rows has been validated. "
             "Add expectations to the asset if it has none, and run it."
         )
-    rows = warehouse.read_frame(transform.quarantine_table)
+    rows = warehouse.read_frame(definition.quarantine_table)
     if choice_or_all.start is not None:
         rows = rows.where(f"window_start >= timestamp_micros({choice_or_all.start})")
     if choice_or_all.end is not None:
@@ -217,7 +217,7 @@ def read_windows(
     return rows
 
 
-def release_windows(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
+def release_windows(warehouse: Warehouse, definition: Definition, choice: Choice) -> list[int]:
     """Publish quarantined windows unchanged, with the quality `released`. Return their starts in
     microseconds.
 
@@ -231,34 +231,41 @@ def release_windows(warehouse: Warehouse, transform: Definition, choice: Choice)
         ConflictError: the commit that quarantined a chosen window is not completely published. The
             run that publishes this commit might delete the released rows again.
     """
-    wait_for_rewrite(warehouse, transform.source)
-    asset = Asset(warehouse, transform)
-    column_names = warehouse.read_schema(transform.published_table).names
-    demand_current_asset(warehouse, transform, asset.state.read_last_commit())
-    rows, starts = _read_chosen(warehouse, transform, choice)
+    wait_for_rewrite(warehouse, definition.source)
+    asset = Asset(warehouse, definition)
+    column_names = warehouse.read_schema(definition.published_table).names
+    demand_current_asset(warehouse, definition, asset.state.read_last_commit())
+    rows, starts = _read_chosen(warehouse, definition, choice)
 
     def read_held_rows() -> pa.Table:
         nonlocal rows, starts
-        rows, starts = _read_chosen(warehouse, transform, choice)
+        rows, starts = _read_chosen(warehouse, definition, choice)
         _check_published(asset, rows)
         released = pa.array([RELEASED] * rows.num_rows, pa.string())
         return rows.append_column("quality", released).select(column_names)
 
-    update_older = Merge(on=transform.by_window, update="t.commit_number < s.commit_number")
+    update_older = Merge(on=definition.by_window, update="t.commit_number < s.commit_number")
     warehouse.merge_if(
-        read_held_rows, transform.published_table, update_older, asset.commit_app, asset.start_epoch
+        read_held_rows,
+        definition.published_table,
+        update_older,
+        asset.commit_app,
+        asset.start_epoch,
     )
     delete_same = Merge(
-        on=transform.by_window, delete="t.commit_number = s.commit_number", update=None, insert=None
+        on=definition.by_window,
+        delete="t.commit_number = s.commit_number",
+        update=None,
+        insert=None,
     )
     # If the published table loses its commit, these windows must not be missing from both tables.
-    warehouse.newest_version(transform.published_table)
-    vouches = vouching.vouched_versions(warehouse, asset.commit_app, [transform.published_table])
-    warehouse.merge_rows(rows, transform.quarantine_table, delete_same, vouches=vouches)
+    warehouse.newest_version(definition.published_table)
+    vouches = vouching.vouched_versions(warehouse, asset.commit_app, [definition.published_table])
+    warehouse.merge_rows(rows, definition.quarantine_table, delete_same, vouches=vouches)
     return starts
 
 
-def discard_windows(warehouse: Warehouse, transform: Definition, choice: Choice) -> list[int]:
+def discard_windows(warehouse: Warehouse, definition: Definition, choice: Choice) -> list[int]:
     """Keep quarantined windows unpublished until their values change.
 
     Return their starts in microseconds.
@@ -267,21 +274,21 @@ def discard_windows(warehouse: Warehouse, transform: Definition, choice: Choice)
         DataError: none of the chosen windows is quarantined.
         StaleError: the asset is stale, so its rows may have other keys.
     """
-    wait_for_rewrite(warehouse, transform.source)
-    demand_current_asset(warehouse, transform, State(warehouse, transform).read_last_commit())
-    rows, starts = _read_chosen(warehouse, transform, choice)
+    wait_for_rewrite(warehouse, definition.source)
+    demand_current_asset(warehouse, definition, State(warehouse, definition).read_last_commit())
+    rows, starts = _read_chosen(warehouse, definition, choice)
     mark_discarded = Merge(
-        on=transform.by_window,
+        on=definition.by_window,
         update="t.commit_number = s.commit_number",
         insert=None,
         only={"quarantine_status": f"'{DISCARDED}'"},
     )
-    warehouse.merge_rows(rows, transform.quarantine_table, mark_discarded)
+    warehouse.merge_rows(rows, definition.quarantine_table, mark_discarded)
     return starts
 
 
 def read_computed(
-    warehouse: Warehouse, transform: Definition, ranges: Ranges, keys: Sequence[str] | None = None
+    warehouse: Warehouse, definition: Definition, ranges: Ranges, keys: Sequence[str] | None = None
 ) -> DataFrame:
     """Return the newest computed row of each window that starts in some ranges.
 
@@ -291,11 +298,11 @@ def read_computed(
         keys: the keys of the stored rows, if an earlier definition of the asset had other keys.
     """
     bound = window_starts_in(ranges)
-    published = warehouse.read_frame(transform.published_table, bound)
-    if not warehouse.has_table(transform.quarantine_table):
+    published = warehouse.read_frame(definition.published_table, bound)
+    if not warehouse.has_table(definition.quarantine_table):
         return published
-    quarantined = warehouse.read_frame(transform.quarantine_table, bound)
-    identity = transform.by_window
+    quarantined = warehouse.read_frame(definition.quarantine_table, bound)
+    identity = definition.by_window
     if keys is not None:
         identity = ["window_start", "window_end", *keys]
     same = same_values(identity, "p", "w")
@@ -311,12 +318,12 @@ class QuarantineCounts(NamedTuple):
 
 
 def count_windows(
-    warehouse: Warehouse, transform: Definition, ranges: Ranges = ALL_WINDOWS
+    warehouse: Warehouse, definition: Definition, ranges: Ranges = ALL_WINDOWS
 ) -> QuarantineCounts:
     """Count the quarantined and discarded windows that start in some ranges."""
-    if not warehouse.has_table(transform.quarantine_table):
+    if not warehouse.has_table(definition.quarantine_table):
         return QuarantineCounts(0, {})
-    rows = warehouse.load_rows(transform.quarantine_table, window_starts_in(ranges))
+    rows = warehouse.load_rows(definition.quarantine_table, window_starts_in(ranges))
     counts: Counter[str] = Counter()
     for failures in rows["failed_expectations"].to_pylist():
         errors = [failure for failure in failures if failure["level"] == ERROR]
@@ -325,22 +332,22 @@ def count_windows(
 
 
 def _read_chosen(
-    warehouse: Warehouse, transform: Definition, choice: Choice
+    warehouse: Warehouse, definition: Definition, choice: Choice
 ) -> tuple[pa.Table, list[int]]:
     """Return the chosen rows with status `quarantined`, and their window starts in microseconds.
 
     Raises:
         DataError: no such rows exist.
     """
-    choice.check_keys(transform)
+    choice.check_keys(definition)
     rows = fetch_dataframe(
-        read_windows(warehouse, transform, choice).where(F.col("quarantine_status") == QUARANTINED)
+        read_windows(warehouse, definition, choice).where(F.col("quarantine_status") == QUARANTINED)
     )
-    rows = select_keys(rows, choice.keys, transform.name)
+    rows = select_keys(rows, choice.keys, definition.name)
     if not rows.num_rows:
         raise DataError(
-            f"No such window of '{transform.name}' is quarantined: `tidemark quarantine list "
-            f"{transform.name}` shows those that are."
+            f"No such window of '{definition.name}' is quarantined: `tidemark quarantine list "
+            f"{definition.name}` shows those that are."
         )
     return rows, sorted(rows["window_start"].cast(pa.int64()).to_pylist())
 

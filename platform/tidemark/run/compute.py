@@ -162,11 +162,11 @@ def _count_by_lateness(asset: Asset, plan: Plan, new_partials: Rows | None) -> C
     return count_by_verdict(asset.warehouse.select_columns(new_partials, VERDICT, counted), counted)
 
 
-def _describe_reach(transform: Definition, commit_info: CommitInfo) -> str:
+def _describe_reach(definition: Definition, commit_info: CommitInfo) -> str:
     """Return the condition for the published rows that the commit can have changed."""
     if commit_info.recomputed_ranges is not None:
         return "TRUE"
-    end = find_final_end(transform, commit_info.before)
+    end = find_final_end(definition, commit_info.before)
     if end is None:
         return "TRUE"
     return f"t.window_end > timestamp_micros({end})"
@@ -311,7 +311,7 @@ def find_open_from(asset: Asset, commit_info: CommitInfo, partials: Rows) -> int
 
 
 def _find_first_open(
-    transform: Definition, commit_info: CommitInfo, observed: Mapping[str, int | None]
+    definition: Definition, commit_info: CommitInfo, observed: Mapping[str, int | None]
 ) -> int | None:
     """Return the start of the first session that later arrivals can still change.
 
@@ -321,7 +321,7 @@ def _find_first_open(
         observed: `open_from`, the start of the first existing session that can still change, or
             None if no existing one can. The mapping is empty if the engine did not compute it.
     """
-    begin = find_final_end(transform, commit_info.after)
+    begin = find_final_end(definition, commit_info.after)
     # Without an observation, which the engine may have optimized away, nothing is known.
     if begin is None or "open_from" not in observed:
         return None

@@ -68,7 +68,7 @@ class Correction:
 
 def list_changes(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     facts: RunFacts,
     version_before: int,
     max_listed: int,
@@ -80,20 +80,20 @@ def list_changes(
         version_before: version of the published table before the correction.
         max_listed: maximum number of changes to list.
     """
-    feed = warehouse.read_change_feed(transform.published_table, version_before)
+    feed = warehouse.read_change_feed(definition.published_table, version_before)
     is_of_commit = F.col("commit_number") == facts.commit_number
     new_rows = feed.where(is_of_commit & F.col("_change_type").isin(_NEW))
     commit = new_rows.select("_commit_version").distinct()
     rows = feed.join(F.broadcast(commit), "_commit_version", "left_semi")
-    columns = [*transform.aggregates, "events", "late_events"]
+    columns = [*definition.aggregates, "events", "late_events"]
     types = {f.name: f.dataType for f in feed.schema.fields if f.name in columns}
-    selected_columns = transform.by_window
+    selected_columns = definition.by_window
     selected_columns += columns
 
     def select_rows(kinds: list[str]) -> DataFrame:
         return rows.where(F.col("_change_type").isin(kinds)).select(selected_columns)
 
-    paired = pair_rows(select_rows(_OLD), select_rows(_NEW), transform.by_window)
+    paired = pair_rows(select_rows(_OLD), select_rows(_NEW), definition.by_window)
     # A correction only adds events. If the number of events is the same, a value differs only
     # because the events were added up in another order.
     has_other_events = ~F.col("left.events").eqNullSafe(F.col("right.events"))
@@ -102,10 +102,10 @@ def list_changes(
     changed = values.select(
         iso_text("key.window_start").alias("start"),
         iso_text("key.window_end").alias("end"),
-        keys_as_json(transform.keys, "key").alias("keys"),
+        keys_as_json(definition.keys, "key").alias("keys"),
         "d.*",
     )
-    few = Asset(warehouse, transform).has_few_rows()
+    few = Asset(warehouse, definition).has_few_rows()
     with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
         changed = scratch.materialize_frame(changed, few=few)
         windows = changed.select("start", "end", "keys").distinct().count()

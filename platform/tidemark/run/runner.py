@@ -61,7 +61,7 @@ _Planner = Callable[[Asset, StateCommit], Plan | None]
 
 def incremental(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     *,
     last_arrival: int | None = None,
     limit: int | Admission | None = None,
@@ -93,11 +93,11 @@ def incremental(
             incompatible with the stored data.
     """
     admission = Admission.from_limit(limit)
-    if transform.rolled_up_name is not None and (last_arrival is not None or admission):
+    if definition.rolled_up_name is not None and (last_arrival is not None or admission):
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up of '{transform.rolled_up_name}', so its runs can't "
+            f"'{definition.name}' is a roll-up of '{definition.rolled_up_name}', so its runs can't "
             "be "
-            f"limited: limit the runs of '{transform.rolled_up_name}' instead."
+            f"limited: limit the runs of '{definition.rolled_up_name}' instead."
         )
 
     def make_plan(asset: Asset, newest_commit: StateCommit) -> Plan | None:
@@ -105,7 +105,7 @@ def incremental(
 
     return _run_until_committed(
         warehouse,
-        transform,
+        definition,
         make_plan,
         recent=recent,
         reported=reported,
@@ -115,7 +115,7 @@ def incremental(
 
 def backfill(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     start: int | None = None,
     end: int | None = None,
     *,
@@ -139,20 +139,20 @@ def backfill(
         DataError: the source was never ingested, or has no arrival yet.
         ConflictError: other runs of the asset kept committing first.
     """
-    refuse_rollup(transform, "backfill")
+    refuse_rollup(definition, "backfill")
     if late_events not in ("exclude", "include"):
         raise DefinitionError(f"late_events must be 'exclude' or 'include' (got '{late_events}').")
     if (start is None) != (end is None) or (start is not None and end is not None and end <= start):
         raise DefinitionError(
             "A backfill's range must have both a start and a later end, or neither."
         )
-    if start is not None and transform.window.merges:
-        asset = Asset(warehouse, transform)
+    if start is not None and definition.window.merges:
+        asset = Asset(warehouse, definition)
         if plan.can_recompute_in_part(asset, asset.state.read_last_commit()):
-            incremental(warehouse, transform)
+            incremental(warehouse, definition)
     facts = _run_until_committed(
         warehouse,
-        transform,
+        definition,
         lambda asset, last: plan.plan_backfill(asset, last, start, end, late_events),
         reported=reported,
         full_refresh=start is None,
@@ -162,7 +162,7 @@ def backfill(
 
 
 def replay(
-    warehouse: Warehouse, transform: Definition, first_arrival: int, *, into_empty: bool = False
+    warehouse: Warehouse, definition: Definition, first_arrival: int, *, into_empty: bool = False
 ) -> RunFacts | None:
     """Recompute and replace the windows that hold an event of an arrival or of a later one.
 
@@ -174,19 +174,19 @@ def replay(
     Returns:
         The run's facts, or None if these arrivals have no event in a window.
     """
-    refuse_rollup(transform, "replay")
+    refuse_rollup(definition, "replay")
     if not into_empty:
-        incremental(warehouse, transform)
+        incremental(warehouse, definition)
     return _run_until_committed(
         warehouse,
-        transform,
+        definition,
         lambda asset, last: plan.plan_replay(asset, last, first_arrival, into_empty=into_empty),
     )
 
 
 def correct(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     *,
     max_listed: int = MAX_LISTED_CHANGES,
     reported: bool = False,
@@ -204,49 +204,49 @@ def correct(
         DefinitionError: the asset is a roll-up, which follows the corrections of its base.
         ConflictError: other runs of the asset kept committing first.
     """
-    refuse_rollup(transform, "correct")
+    refuse_rollup(definition, "correct")
     version_before = -1
 
     def make_plan(asset: Asset, newest_commit: StateCommit) -> Plan | None:
         nonlocal version_before
-        version_before = warehouse.newest_version(transform.published_table)
+        version_before = warehouse.newest_version(definition.published_table)
         return plan.plan_correction(asset, newest_commit)
 
-    facts = _run_until_committed(warehouse, transform, make_plan, reported=reported)
+    facts = _run_until_committed(warehouse, definition, make_plan, reported=reported)
     if facts is None:
         return None
-    return list_changes(warehouse, transform, facts, version_before, max_listed)
+    return list_changes(warehouse, definition, facts, version_before, max_listed)
 
 
-def recompute_erased(warehouse: Warehouse, transform: Definition, ranges: Ranges) -> RunFacts:
+def recompute_erased(warehouse: Warehouse, definition: Definition, ranges: Ranges) -> RunFacts:
     """Recompute and replace windows whose events were erased from the log (`run.erase.erase`).
 
     Args:
         ranges: ranges of window starts; without any range, all windows.
     """
     facts = _run_until_committed(
-        warehouse, transform, lambda asset, last: plan.plan_erasure(asset, last, ranges)
+        warehouse, definition, lambda asset, last: plan.plan_erasure(asset, last, ranges)
     )
     assert facts is not None
     return facts
 
 
-def refuse_rollup(transform: Definition, verb: str) -> None:
+def refuse_rollup(definition: Definition, verb: str) -> None:
     """Raise an error if an asset is a roll-up, which does not have its own state.
 
     Args:
         verb: what the message recommends to do with the roll-up's base instead, such as `rebuild`.
     """
-    if transform.rolled_up_name is not None:
+    if definition.rolled_up_name is not None:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up of '{transform.rolled_up_name}': {verb} "
-            f"'{transform.rolled_up_name}', then run '{transform.name}'."
+            f"'{definition.name}' is a roll-up of '{definition.rolled_up_name}': {verb} "
+            f"'{definition.rolled_up_name}', then run '{definition.name}'."
         )
 
 
 def _run_until_committed(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     planner: _Planner,
     *,
     recent: RecentArrivals = NO_ARRIVALS,
@@ -260,12 +260,12 @@ def _run_until_committed(
         planner: returns the run's plan, given the asset and the newest commit of its state.
         full_refresh: true if the run replaces everything that is stored.
     """
-    conflicts = rebase.Conflicts(transform.name)
+    conflicts = rebase.Conflicts(definition.name)
     while True:
-        table_check.demand_intact(warehouse, transform.source, transform)
-        asset = Asset(warehouse, transform, recent=recent)
+        table_check.demand_intact(warehouse, definition.source, definition)
+        asset = Asset(warehouse, definition, recent=recent)
         try:
-            with warehouse.catalog.registering_in_background(), translate_failures(transform.name):
+            with warehouse.catalog.registering_in_background(), translate_failures(definition.name):
                 newest_commit = asset.state.read_last_commit()
                 if (
                     isinstance(newest_commit, TableSwap)

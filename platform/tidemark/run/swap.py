@@ -28,10 +28,10 @@ from tidemark.store.ledger import RunFacts
 from tidemark.store.warehouse import Warehouse
 
 
-def list_replaced(transform: Definition) -> list[str]:
+def list_replaced(definition: Definition) -> list[str]:
     """Return the tables that a swap replaces after the state, in this order."""
-    tables = list[str](transform.late_tables)
-    tables += [transform.quarantine_table, transform.panes_table, transform.published_table]
+    tables = list[str](definition.late_tables)
+    tables += [definition.quarantine_table, definition.panes_table, definition.published_table]
     return tables
 
 

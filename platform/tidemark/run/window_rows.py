@@ -97,7 +97,7 @@ def compute_rows(
 
 def _materialize_and_watch(
     query: DataFrame,
-    transform: Definition,
+    definition: Definition,
     commit_info: CommitInfo,
     temp_tables: TempTables,
     workload: Workload,
@@ -105,13 +105,13 @@ def _materialize_and_watch(
     is_guarded: bool,
 ) -> tuple[Rows, bool]:
     """Compute a query's rows. Return them, and whether a value exceeds its type."""
-    can_overflow = any(a.overflowed for a in transform.aggregates.values())
+    can_overflow = any(a.overflowed for a in definition.aggregates.values())
     overflows = Observation()
     watched = query
     if can_overflow:
         watched = observe_rows(query, overflows, F.max(F.size(OVERFLOWED)).alias("overflowed"))
     rows = temp_tables.materialize(
-        _add_commit_columns(watched, transform, commit_info, is_guarded=is_guarded),
+        _add_commit_columns(watched, definition, commit_info, is_guarded=is_guarded),
         few=workload.few_partials,
     )
     return rows, can_overflow and _has_overflow(query, rows, overflows.get)
@@ -249,15 +249,15 @@ def _compute_in_memory(
     return _add_validation_columns(rows, transform)
 
 
-def _add_validation_columns(rows: pa.Table, transform: Definition) -> pa.Table | None:
+def _add_validation_columns(rows: pa.Table, definition: Definition) -> pa.Table | None:
     """Return rows with the columns that only validation needs.
 
     Return None if only the engine can compute these columns.
     """
-    keys = in_memory.keys_as_json(rows, transform.keys)
+    keys = in_memory.keys_as_json(rows, definition.keys)
     if keys is None:
         return None
-    if not _needs_slack(transform):
+    if not _needs_slack(definition):
         rows = rows.drop_columns([SLACK])
     numbers = pa.array(range(rows.num_rows), pa.int64())
     no_overflows = pa.array([[]] * rows.num_rows, pa.list_(pa.string()))
@@ -278,13 +278,13 @@ def _no_windows(asset: Asset) -> pa.Table | None:
 
 
 def _add_commit_columns(
-    rows: DataFrame, transform: Definition, commit_info: CommitInfo, *, is_guarded: bool
+    rows: DataFrame, definition: Definition, commit_info: CommitInfo, *, is_guarded: bool
 ) -> DataFrame:
     columns = [
         "window_start",
         "window_end",
-        *transform.keys,
-        *transform.aggregates,
+        *definition.keys,
+        *definition.aggregates,
         "events",
         "late_events",
         F.col("revision").cast("int"),
@@ -304,12 +304,12 @@ def _add_commit_columns(
     if not is_guarded:
         return rows.select(columns)
     columns.append(OVERFLOWED)
-    if _needs_slack(transform):
+    if _needs_slack(definition):
         columns.append(SLACK)
-    numbered = {ROW: row_number(), KEYS: keys_as_json(transform.keys)}
+    numbered = {ROW: row_number(), KEYS: keys_as_json(definition.keys)}
     return rows.select(columns).withColumns(numbered)
 
 
-def _needs_slack(transform: Definition) -> bool:
+def _needs_slack(definition: Definition) -> bool:
     """Return whether an expectation needs the rounding error of the values (`SLACK`)."""
-    return any(isinstance(e, Windowed) and e.slack for e in transform.expectations)
+    return any(isinstance(e, Windowed) and e.slack for e in definition.expectations)

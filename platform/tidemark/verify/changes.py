@@ -117,7 +117,7 @@ class Changes:
 
 def compute_changes(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     start: int | None = None,
     end: int | None = None,
     *,
@@ -133,7 +133,7 @@ def compute_changes(
         DefinitionError: the asset is a roll-up.
         DataError: the asset has not run yet.
     """
-    asset = _load_asset(warehouse, transform)
+    asset = _load_asset(warehouse, definition)
     ranges = range_between(start, end)
     few = asset.has_few_rows()
     with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
@@ -152,7 +152,7 @@ def compute_changes(
         )
 
 
-def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
+def find_differences(warehouse: Warehouse, definition: Definition) -> Changes:
     """Compare the definition in the code with the one that produced the tables.
 
     No windows are computed, so the result has no numbers of rows and values, and no examples.
@@ -161,21 +161,21 @@ def find_differences(warehouse: Warehouse, transform: Definition) -> Changes:
         DefinitionError: the asset is a roll-up.
         DataError: the asset has not run yet.
     """
-    asset = _load_asset(warehouse, transform)
+    asset = _load_asset(warehouse, definition)
     return _find_differences(asset, asset.state.read_commit(asset.published_commit_number()))
 
 
-def _load_asset(warehouse: Warehouse, transform: Definition) -> Asset:
+def _load_asset(warehouse: Warehouse, definition: Definition) -> Asset:
     """Return the asset, if it has run and counts events itself; otherwise raise an error."""
-    asset = Asset(warehouse, transform)
+    asset = Asset(warehouse, definition)
     if asset.rolls_up:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up of '{transform.rolled_up_name}': compare the "
+            f"'{definition.name}' is a roll-up of '{definition.rolled_up_name}': compare the "
             "definition of "
-            f"'{transform.rolled_up_name}' instead."
+            f"'{definition.rolled_up_name}' instead."
         )
     if asset.published_commit_number() < 0:
-        raise DataError(f"'{transform.name}' has not run yet: there is nothing to compare with.")
+        raise DataError(f"'{definition.name}' has not run yet: there is nothing to compare with.")
     return asset
 
 
@@ -303,9 +303,9 @@ def _list_examples(changed: DataFrame, max_listed: int) -> list[_Value]:
     return examples
 
 
-def _list_aggregates(transform: Definition, changes: Changes) -> list[str]:
+def _list_aggregates(definition: Definition, changes: Changes) -> list[str]:
     """Return the aggregates of the definition in the code, and those that differ from it."""
-    names = list(transform.aggregates)
+    names = list(definition.aggregates)
     for change in changes.differences:
         if change.part.startswith(AGGREGATE):
             names.append(change.part.removeprefix(AGGREGATE))

@@ -261,14 +261,14 @@ def _has_keys(row: _Row, keys: _Row) -> bool:
     return all(row[key] == value for key, value in keys.items())
 
 
-def _window_ranges(transform: Definition, row: _Row) -> Ranges:
+def _window_ranges(definition: Definition, row: _Row) -> Ranges:
     """Return the range that contains only the window's start.
 
     For a session, return the range that contains the starts of all windows merged into the session.
     """
     start = parse_instant(row["window_start"])
     end = parse_instant(row["window_end"])
-    return ((start, end if transform.window.merges else start + 1),)
+    return ((start, end if definition.window.merges else start + 1),)
 
 
 def _read_late_row(asset: Asset, event: Event, membership: WindowMembership) -> _Row | None:
@@ -314,7 +314,7 @@ def _is_counted_later(asset: Asset, event: Event, membership: WindowMembership) 
 
 
 def _read_window(
-    warehouse: Warehouse, transform: Definition, table: str, membership: WindowMembership
+    warehouse: Warehouse, definition: Definition, table: str, membership: WindowMembership
 ) -> list[dict[str, Any]]:
     """Return a table's rows with the keys and the window of `membership`.
 
@@ -326,7 +326,7 @@ def _read_window(
     assert membership.end is not None
     start_range = (membership.start, membership.start + 1)
     end_range = (membership.end, membership.end + 1)
-    if transform.window.merges:
+    if definition.window.merges:
         start_range = (BEGINNING, membership.start + 1)
         end_range = (membership.end, INFINITY)
     in_start_range = InRanges("window_start", (start_range,))

@@ -14,13 +14,13 @@ INTEGRITY_CHECKS = frozenset({matches_log().name, unique_key().name})
 FAULT_TEXT = "a fault of Tidemark, not of the data"
 
 
-def describe_remedy(transform: Definition) -> str:
+def describe_remedy(definition: Definition) -> str:
     """Return the next step for a user if windows of an asset fail an integrity check."""
-    name = transform.name
+    name = definition.name
     recompute = f"`tidemark backfill {name}` recomputes them from the event log"
-    if transform.rolled_up_name is not None:
+    if definition.rolled_up_name is not None:
         recompute = (
-            f"`tidemark backfill {transform.rolled_up_name}` and then `tidemark run {name}` "
+            f"`tidemark backfill {definition.rolled_up_name}` and then `tidemark run {name}` "
             "recompute "
             "them from the event log"
         )

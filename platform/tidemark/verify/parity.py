@@ -97,7 +97,7 @@ class ParityReport:
 
 def check_parity(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     start: int | None = None,
     end: int | None = None,
     *,
@@ -110,31 +110,31 @@ def check_parity(
         max_listed: the maximum number of differences to list.
     """
     ranges = range_between(start, end)
-    asset = Asset(warehouse, transform)
+    asset = Asset(warehouse, definition)
     # If the source has never been ingested, its error is raised below.
-    few = warehouse.has_table(transform.source.timeline_table) and asset.has_few_rows()
+    few = warehouse.has_table(definition.source.timeline_table) and asset.has_few_rows()
     with temp_tables(warehouse) as scratch, warehouse.use_planning(Planning.for_size(few)):
 
         def read_published(_: StateCommit) -> tuple[DataFrame, QuarantineCounts]:
             # Quarantined rows are compared too: an expectation rejected their values, but the
             # values must still be equal to the recomputed values.
-            computed = quarantine.read_computed(warehouse, transform, ranges)
+            computed = quarantine.read_computed(warehouse, definition, ranges)
             rows = scratch.materialize_frame(computed, few=few)
-            return rows, quarantine.count_windows(warehouse, transform, ranges)
+            return rows, quarantine.count_windows(warehouse, definition, ranges)
 
         (published, quarantined), commit = read_unchanged(asset, read_published)
         stored, streamed, complete = recompute_ranges(asset, commit, ranges, scratch, few=few)
-        columns = list(transform.aggregates)
+        columns = list(definition.aggregates)
         columns += _FACTS
-        keys = keys_as_json(transform.keys, "key")
-        rows = compare_rows(published, streamed, complete, transform.by_window, columns, keys)
+        keys = keys_as_json(definition.keys, "key")
+        rows = compare_rows(published, streamed, complete, definition.by_window, columns, keys)
         compared = scratch.materialize_frame(rows, few=few)
         differing = compared.where("kind IS NOT NULL").orderBy("window_start", "keys", "column")
         counted_kinds = differing.groupBy("kind").count().orderBy("kind").collect()
         kinds = {str(row[0]): int(row[1]) for row in counted_kinds}
         return ParityReport(
-            asset=transform.name,
-            as_of=rollups.find_coverage_after(transform, commit).at.arrival,
+            asset=definition.name,
+            as_of=rollups.find_coverage_after(definition, commit).at.arrival,
             windows=compared.select("window_start", "keys").distinct().count(),
             lost=_count_too_late(stored),
             total=sum(kinds.values()),

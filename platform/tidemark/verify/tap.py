@@ -117,33 +117,34 @@ STEPS = (
 )
 
 
-def list_steps(transform: Definition) -> list[_Step]:
+def list_steps(definition: Definition) -> list[_Step]:
     """Return the steps of an asset's runs, in order."""
     absent_steps = set[str]()
-    if transform.accumulation is None:
+    if definition.accumulation is None:
         absent_steps.add("panes")
-    if not transform.expectations:
+    if not definition.expectations:
         absent_steps.add("quarantined")
     steps: list[_Step] = []
     for step in STEPS:
         # A roll-up computes no events itself.
-        is_of_base = transform.rolled_up_name is not None and step.recompute is not None
+        is_of_base = definition.rolled_up_name is not None and step.recompute is not None
         if step.name not in absent_steps and not is_of_base:
             steps.append(step)
     return steps
 
 
-def find_step(transform: Definition, name: str) -> _Step:
-    steps = {step.name: step for step in list_steps(transform)}
+def find_step(definition: Definition, name: str) -> _Step:
+    steps = {step.name: step for step in list_steps(definition)}
     if name not in steps:
         raise DefinitionError(
-            f"Runs of '{transform.name}' have no step '{name}'. Their steps are {', '.join(steps)}."
+            f"Runs of '{definition.name}' have no step '{name}'. Their steps are "
+            f"{', '.join(steps)}."
         )
     return steps[name]
 
 
 def tap_step(
-    warehouse: Warehouse, transform: Definition, step: _Step, commit_number: int, limit: int
+    warehouse: Warehouse, definition: Definition, step: _Step, commit_number: int, limit: int
 ) -> TapResult:
     """Return the rows of a step in one run.
 
@@ -156,14 +157,14 @@ def tap_step(
         DataError: the asset has no run with this commit. For a step that writes its rows to a
             table, the result has no rows instead.
     """
-    asset = Asset(warehouse, transform)
+    asset = Asset(warehouse, definition)
     if step.recompute is None:
         assert step.find_table is not None
-        rows = _read_written(warehouse, step.find_table(transform), commit_number)
+        rows = _read_written(warehouse, step.find_table(definition), commit_number)
         return TapResult(_to_display(rows.slice(0, limit)), rows.num_rows > limit)
     commits = asset.state.read_commits_after(commit_number - 1)[:1]
     if not commits or commits[0].commit_number != commit_number:
-        raise DataError(f"'{transform.name}' has no run {commit_number}.")
+        raise DataError(f"'{definition.name}' has no run {commit_number}.")
     with warehouse.use_planning(Planning.for_size(limit <= thresholds.SMALL_BATCH_ROWS)):
         rows = step.recompute(asset.log, asset.counting_transform, commits[0])
         order = [name for name in _ORDER if name in rows.columns]

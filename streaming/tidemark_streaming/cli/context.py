@@ -191,7 +191,7 @@ def parse_range(
 
 
 def resolve_windows(
-    warehouse: "Warehouse", transform: "Definition", begin: int | None, end: int | None
+    warehouse: "Warehouse", definition: "Definition", begin: int | None, end: int | None
 ) -> tuple[int | None, int | None]:
     """Return the requested range of window starts, in microseconds.
 
@@ -205,8 +205,8 @@ def resolve_windows(
         return None, None
     from tidemark.store.event_log.log import Log
 
-    source = transform.source
-    reach = transform.window.max_extent
+    source = definition.source
+    reach = definition.window.max_extent
     event_times = list[int]()
     for arrival in Log(warehouse, source).read_timeline():
         # An arrival without an event time has neither.

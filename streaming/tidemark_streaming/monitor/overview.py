@@ -124,10 +124,10 @@ class _Span:
     AFTER: ClassVar[int] = 12
 
     @classmethod
-    def for_watermark(cls, transform: Definition, watermark: int | None) -> "_Span":
+    def for_watermark(cls, definition: Definition, watermark: int | None) -> "_Span":
         """Return the range in which the windows of an asset with this watermark are drawn."""
-        period = transform.window.closing_every
-        gap = transform.window.merge_gap
+        period = definition.window.closing_every
+        gap = definition.window.merge_gap
         step = max(period or gap, 1_000_000)
         end = 0
         if watermark is not None and watermark < INFINITY:
@@ -299,32 +299,32 @@ class Monitor:
         )
 
     def _describe_asset(
-        self, transform: Definition, state: AssetState, source: SourceOverview
+        self, definition: Definition, state: AssetState, source: SourceOverview
     ) -> AssetOverview:
         tables = self._tables
         snapshot = state.snapshot
-        span = _Span.for_watermark(transform, snapshot.watermark)
+        span = _Span.for_watermark(definition, snapshot.watermark)
         final, changing = tables.read_if_changed(
-            (transform.name, "bars"),
-            [transform.published_table],
-            partial(_count_published, tables, transform, span, snapshot.watermark),
+            (definition.name, "bars"),
+            [definition.published_table],
+            partial(_count_published, tables, definition, span, snapshot.watermark),
             dependency=snapshot.watermark,
         )
         quarantined_windows, newest = tables.read_if_changed(
-            (transform.name, "quarantine"),
-            [transform.quarantine_table],
-            partial(_read_quarantine, tables, transform),
+            (definition.name, "quarantine"),
+            [definition.quarantine_table],
+            partial(_read_quarantine, tables, definition),
         )
-        open_ = span.count_by_bar(count_open(tables, transform, snapshot.watermark))
+        open_ = span.count_by_bar(count_open(tables, definition, snapshot.watermark))
         quarantined = span.count_by_bar(quarantined_windows)
         windows = list[_Windows]()
         for end in sorted(set(final).union(changing, open_, quarantined)):
             windows.append(_Windows(end, final[end], changing[end], open_[end], quarantined[end]))
         return AssetOverview(
-            definition=transform,
+            definition=definition,
             source=source,
             snapshot=snapshot,
-            runs=self._snapshot.runs_of(transform),
+            runs=self._snapshot.runs_of(definition),
             quarantined_count=state.quarantine.quarantined,
             discarded=state.quarantine.discarded,
             span=span,
@@ -334,13 +334,13 @@ class Monitor:
 
 
 def _count_published(
-    tables: Tables, transform: Definition, span: _Span, watermark: int | None
+    tables: Tables, definition: Definition, span: _Span, watermark: int | None
 ) -> tuple[Counter[int], Counter[int]]:
     """Return two numbers of published rows for each bar: final rows, and rows that late events may
     still change. Only closed windows count."""
     final = Counter[int]()
     changing = Counter[int]()
-    rows = read_published(tables, transform)
+    rows = read_published(tables, definition)
     if rows is None or watermark is None:
         return final, changing
     ends = ds.field("window_end")
@@ -361,12 +361,12 @@ def _describe_key(value: object) -> str:
 
 
 def _read_quarantine(
-    tables: Tables, transform: Definition
+    tables: Tables, definition: Definition
 ) -> tuple[Counter[int], tuple[_QuarantinedWindow, ...]]:
     """Return the numbers of quarantined rows by window end, and the newest quarantined windows."""
-    windows = tables.existing_columns(transform.quarantine_table, transform.by_window)
+    windows = tables.existing_columns(definition.quarantine_table, definition.by_window)
     columns = [*windows, "failed_expectations", "quarantine_status"]
-    rows = tables.read(transform.quarantine_table, columns)
+    rows = tables.read(definition.quarantine_table, columns)
     if rows is None:
         return Counter(), ()
     quarantined_rows = rows.filter(ds.field("quarantine_status") == QUARANTINED).sort_by(
@@ -376,7 +376,7 @@ def _read_quarantine(
     shown_rows = to_display(quarantined_rows.slice(0, _SHOWN))
     newest = list[_QuarantinedWindow]()
     for start, row in zip(starts, shown_rows, strict=True):
-        keys = [_describe_key(row.get(key)) for key in transform.keys]
+        keys = [_describe_key(row.get(key)) for key in definition.keys]
         failures = [f"{f['expectation']}: {f['observed']}" for f in row["failed_expectations"]]
         newest.append(_QuarantinedWindow(start, ", ".join(keys), "; ".join(failures)))
     return Counter(to_micros(quarantined_rows["window_end"])), tuple(newest)

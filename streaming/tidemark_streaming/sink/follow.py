@@ -31,7 +31,7 @@ _followed: dict[str, threading.Thread] = {}
 
 def follow_asset(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     stop: threading.Event,
     on_published: Callable[[PublishResult], None],
     on_failure: Callable[[TidemarkError], None],
@@ -46,14 +46,14 @@ def follow_asset(
     Raises:
         EngineLostError: the warehouse's engine was lost.
     """
-    writer = SinkWriter(warehouse, transform)
+    writer = SinkWriter(warehouse, definition)
     wait = _POLL_SECONDS
     published_head = None
     fails = False
     looked = time.monotonic()
     while not stop.is_set():
         try:
-            head = warehouse.find_head(transform.published_table)
+            head = warehouse.find_head(definition.published_table)
             rests = head == published_head and time.monotonic() - looked < MAX_WAIT_SECONDS
             if head is not None and not rests:
                 published = writer.publish_changes()
@@ -78,7 +78,7 @@ def follow_asset(
 
 
 def follow_in_background(
-    warehouse: Place, transform: Definition, open_warehouse: Callable[[], Warehouse]
+    warehouse: Place, definition: Definition, open_warehouse: Callable[[], Warehouse]
 ) -> None:
     """Publish an asset in a background thread until this process ends. Do nothing if the asset
     has no sink, or if this process already publishes the asset.
@@ -87,8 +87,8 @@ def follow_in_background(
         warehouse: the location and name of the asset's database.
         open_warehouse: a function that opens the warehouse; it is called in the publishing thread.
     """
-    name = f"{warehouse.location}/{warehouse.database}/{transform.name}"
-    if transform.sink is None or name in _followed:
+    name = f"{warehouse.location}/{warehouse.database}/{definition.name}"
+    if definition.sink is None or name in _followed:
         return
     log = logging.getLogger(__name__)
 
@@ -101,9 +101,9 @@ def follow_in_background(
                 tables = tables or open_warehouse()
                 follow_asset(
                     tables,
-                    transform,
+                    definition,
                     threading.Event(),
-                    lambda e: log.info("%s: published %s records", transform.name, e.records),
+                    lambda e: log.info("%s: published %s records", definition.name, e.records),
                     lambda error: log.warning("%s", error),
                 )
             except EngineLostError as error:
@@ -112,7 +112,7 @@ def follow_in_background(
                 time.sleep(MAX_WAIT_SECONDS)
             except Exception as error:
                 # The table may be dropped and recreated at any time, or the disk may be full.
-                log.exception("The sink of %s restarts", transform.name)
+                log.exception("The sink of %s restarts", definition.name)
                 tables = None if engine_lost(error) else tables
                 time.sleep(MAX_WAIT_SECONDS)
 

@@ -48,15 +48,17 @@ FiringsByWindow = Mapping[tuple[Any, ...], list[Row]]
 """The rows of a table of panes, indexed by window, keys and commit number."""
 
 
-def index_firings(transform: Definition, rows: Iterable[Row]) -> FiringsByWindow:
+def index_firings(definition: Definition, rows: Iterable[Row]) -> FiringsByWindow:
     """Return the rows of a table of panes, indexed for `derive_panes`."""
     by_window: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
-        by_window[_firing_key(transform, row)].append(row)
+        by_window[_firing_key(definition, row)].append(row)
     return by_window
 
 
-def derive_panes(transform: Definition, change: Change, firings: FiringsByWindow) -> Iterator[Pane]:
+def derive_panes(
+    definition: Definition, change: Change, firings: FiringsByWindow
+) -> Iterator[Pane]:
     """Yield the panes of a change, in order.
 
     Args:
@@ -67,44 +69,44 @@ def derive_panes(transform: Definition, change: Change, firings: FiringsByWindow
     after = change.after
     if after is None:
         if before is not None:
-            yield _whole_pane(transform, before, retraction=True)
+            yield _whole_pane(definition, before, retraction=True)
         return
-    if before is not None and transform.accumulation == "discarding" and not change.recomputed:
-        parts = _single_firing_panes(transform, before, after, firings)
+    if before is not None and definition.accumulation == "discarding" and not change.recomputed:
+        parts = _single_firing_panes(definition, before, after, firings)
         if parts is not None:
             yield from parts
             return
-    if before is not None and transform.accumulation != "accumulating":
-        yield _whole_pane(transform, before, retraction=True)
-    yield _whole_pane(transform, after)
+    if before is not None and definition.accumulation != "accumulating":
+        yield _whole_pane(definition, before, retraction=True)
+    yield _whole_pane(definition, after)
 
 
 def _single_firing_panes(
-    transform: Definition, previous_row: Row, row: Row, firings: FiringsByWindow
+    definition: Definition, previous_row: Row, row: Row, firings: FiringsByWindow
 ) -> list[Pane] | None:
     """Return a pane for each firing of a window since the row `previous_row`.
 
     Return None if the table of panes lacks one of the firings. If the window did not fire and only
     its metadata changed, return one pane without values.
     """
-    fired = sorted(firings.get(_firing_key(transform, row), []), key=lambda row: row["pane"])
+    fired = sorted(firings.get(_firing_key(definition, row), []), key=lambda row: row["pane"])
     missing = list(range(previous_row["revision"] + 1, row["revision"] + 1))
     if not missing and are_equal(
-        _aggregate_values(transform, previous_row), _aggregate_values(transform, row)
+        _aggregate_values(definition, previous_row), _aggregate_values(definition, row)
     ):
         return [Pane(row, row["revision"], row["timing"], None)]
     if not missing or [row["pane"] for row in fired] != missing:
         return None
-    return [Pane(row, r["pane"], r["timing"], _aggregate_values(transform, r)) for r in fired]
+    return [Pane(row, r["pane"], r["timing"], _aggregate_values(definition, r)) for r in fired]
 
 
-def _whole_pane(transform: Definition, row: Row, *, retraction: bool = False) -> Pane:
-    return Pane(row, row["revision"], row["timing"], _aggregate_values(transform, row), retraction)
+def _whole_pane(definition: Definition, row: Row, *, retraction: bool = False) -> Pane:
+    return Pane(row, row["revision"], row["timing"], _aggregate_values(definition, row), retraction)
 
 
-def _aggregate_values(transform: Definition, row: Row) -> dict[str, Any]:
-    return {name: row[name] for name in transform.aggregates}
+def _aggregate_values(definition: Definition, row: Row) -> dict[str, Any]:
+    return {name: row[name] for name in definition.aggregates}
 
 
-def _firing_key(transform: Definition, row: Row) -> tuple[Any, ...]:
-    return (repr([row[c] for c in transform.by_window]), row["commit_number"])
+def _firing_key(definition: Definition, row: Row) -> tuple[Any, ...]:
+    return (repr([row[c] for c in definition.by_window]), row["commit_number"])

@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 def render_record(
-    transform: Definition, epoch: int, pane: Pane, run: str | None, count: int
+    definition: Definition, epoch: int, pane: Pane, run: str | None, count: int
 ) -> Record:
     """Return a pane as a record.
 
@@ -44,9 +44,9 @@ def render_record(
         count: the number of partitions of the topic.
     """
     row = pane.row
-    keys = {key: row[key] for key in transform.keys}
+    keys = {key: row[key] for key in definition.keys}
     key = {
-        "asset": transform.name,
+        "asset": definition.name,
         "epoch": epoch,
         "window_start": row["window_start"],
         "window_end": row["window_end"],
@@ -67,10 +67,10 @@ def render_record(
     return Record(_canonical_json(key), _canonical_json({**key, **facts}), partition)
 
 
-def reset_records(transform: Definition, epoch: int, count: int) -> list[Record]:
+def reset_records(definition: Definition, epoch: int, count: int) -> list[Record]:
     """Return one reset record per partition. A reset record begins a new epoch and retracts all
     earlier records of the asset."""
-    text = _canonical_json({"asset": transform.name, "epoch": epoch, "reset": True})
+    text = _canonical_json({"asset": definition.name, "epoch": epoch, "reset": True})
     return [Record(text, text, partition) for partition in range(count)]
 
 

@@ -78,11 +78,11 @@ class PublishResult:
 class SinkWriter:
     """Publishes an asset's panes to the asset's topic."""
 
-    def __init__(self, warehouse: Warehouse, transform: Definition) -> None:
-        self.topic = topic_of(transform)
+    def __init__(self, warehouse: Warehouse, definition: Definition) -> None:
+        self.topic = topic_of(definition)
         self._warehouse = warehouse
-        self._transform = transform
-        self._channel = open_topic(transform, warehouse)
+        self._transform = definition
+        self._channel = open_topic(definition, warehouse)
         self._position: Position | None = None
         self._runs: dict[int, str | None] = {}
 
@@ -355,7 +355,7 @@ class SinkWriter:
 
 
 def open_topic(
-    transform: Definition, warehouse: Warehouse, timeout: float | None = None
+    definition: Definition, warehouse: Warehouse, timeout: float | None = None
 ) -> TransactionalTopic:
     """Return the connection of an asset to its topic, not opened yet.
 
@@ -363,15 +363,16 @@ def open_topic(
         timeout: seconds within which the brokers must answer a request; some seconds by default.
     """
     database = f"{warehouse.location}/{warehouse.database}"
-    return TransactionalTopic(topic_of(transform), transform.name, database, timeout)
+    return TransactionalTopic(topic_of(definition), definition.name, database, timeout)
 
 
-def topic_of(transform: Definition) -> KafkaSink:
+def topic_of(definition: Definition) -> KafkaSink:
     """Return the topic to which an asset publishes."""
-    if isinstance(transform.sink, KafkaSink):
-        return transform.sink
+    if isinstance(definition.sink, KafkaSink):
+        return definition.sink
     raise DefinitionError(
-        f"'{transform.name}' has no topic to publish to: add `sink=KafkaSink(…)` to its definition."
+        f"'{definition.name}' has no topic to publish to: add `sink=KafkaSink(…)` to its "
+        "definition."
     )
 
 
@@ -382,13 +383,13 @@ def is_current(position: Position, topic: Topic | None) -> bool:
     return (position.topic, position.partitions) == (topic.id, len(topic.offsets))
 
 
-def has_version(warehouse: Warehouse, transform: Definition, position: Position) -> bool:
+def has_version(warehouse: Warehouse, definition: Definition, position: Position) -> bool:
     """Return whether a published table has the version of a position, in the same history.
 
     If the transaction log has lost the entry of the version since its publication, this is unknown,
     and the result is False.
     """
-    present = warehouse.version_id(transform.published_table, position.version) or ""
+    present = warehouse.version_id(definition.published_table, position.version) or ""
     return present == position.version_id
 
 
@@ -416,29 +417,31 @@ class SinkStatus:
 
 
 def sink_status(
-    warehouse: Warehouse, transform: Definition, timeout: float | None = None
+    warehouse: Warehouse, definition: Definition, timeout: float | None = None
 ) -> SinkStatus:
     """Return the publishing progress of an asset's topic.
 
     Args:
         timeout: as for `open_topic`.
     """
-    name = topic_of(transform).name
-    way = open_topic(transform, warehouse, timeout)
+    name = topic_of(definition).name
+    way = open_topic(definition, warehouse, timeout)
     position = way.read_position()
     topic = way.find_topic()
-    head = warehouse.find_head(transform.published_table)
+    head = warehouse.find_head(definition.published_table)
     if head is None:
         return SinkStatus(name, -1, 0, None, None, None)
     if position is not None and not (
         position.table == head.table_id
         and is_current(position, topic)
-        and has_version(warehouse, transform, position)
+        and has_version(warehouse, definition, position)
     ):
         position = None
     version = -1 if position is None else position.version
     behind = head.version - version
-    since = _commit_time(warehouse, transform.published_table, range(version + 1, head.version + 1))
+    since = _commit_time(
+        warehouse, definition.published_table, range(version + 1, head.version + 1)
+    )
     run, committed_at = (None, None) if position is None else (position.run, position.at)
     return SinkStatus(name, version, behind, since, run, committed_at)
 

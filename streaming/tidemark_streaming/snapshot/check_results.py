@@ -95,7 +95,7 @@ def results_since(snapshot: Snapshot, asset: str, commit_number: int = -1) -> li
 
 
 def read_quarantine(
-    snapshot: Snapshot, transform: Definition, choice: Choice | None = None
+    snapshot: Snapshot, definition: Definition, choice: Choice | None = None
 ) -> list[dict[str, Any]]:
     """Return the rows in quarantine, including discarded ones, sorted by window and keys.
 
@@ -105,32 +105,32 @@ def read_quarantine(
         choice: the windows to return; all if None.
     """
     chosen = choice or Choice()
-    chosen.check_keys(transform)
-    table = snapshot.tables.read(transform.quarantine_table)
+    chosen.check_keys(definition)
+    table = snapshot.tables.read(definition.quarantine_table)
     if table is None:
         return []
-    columns = dict.fromkeys(transform.result_columns)
+    columns = dict.fromkeys(definition.result_columns)
     rows = list[dict[str, Any]]()
-    for row in to_display(select_keys(table, chosen.keys, transform.name)):
+    for row in to_display(select_keys(table, chosen.keys, definition.name)):
         start = parse_instant(row["window_start"])
         is_before = chosen.start is not None and start < chosen.start
         is_after = chosen.end is not None and start >= chosen.end
         if not is_before and not is_after:
             rows.append(columns | row)
-    keys = ("window_start", *transform.keys)
+    keys = ("window_start", *definition.keys)
     return sorted(rows, key=lambda row: [str(row[key]) for key in keys])
 
 
 def open_failures(
-    snapshot: Snapshot, transform: Definition, results: Sequence[CheckResult]
+    snapshot: Snapshot, definition: Definition, results: Sequence[CheckResult]
 ) -> dict[Place, dict[str, str]]:
     """Return the windows with open failures, each with the observed values by expectation.
 
     Args:
         results: the results since the asset was created, in order.
     """
-    types = _key_types(snapshot, transform)
-    quarantine = {_window_of(row, types): row for row in read_quarantine(snapshot, transform)}
+    types = _key_types(snapshot, definition)
+    quarantine = {_window_of(row, types): row for row in read_quarantine(snapshot, definition)}
     failures: dict[Place, dict[str, str]] = {}
     for window, row in quarantine.items():
         if row["quarantine_status"] == QUARANTINED:
@@ -139,7 +139,7 @@ def open_failures(
     reported = _newest_failures(results, types, quarantine)
     if not reported:
         return failures
-    published = _read_published(snapshot, transform, {window for window, _ in reported}, types)
+    published = _read_published(snapshot, definition, {window for window, _ in reported}, types)
     for (window, expectation), (result, observed) in reported.items():
         if window in published:
             row = published[window]
@@ -171,13 +171,13 @@ def _newest_failures(
 
 
 def _read_published(
-    snapshot: Snapshot, transform: Definition, places: Collection[Place], types: _Types
+    snapshot: Snapshot, definition: Definition, places: Collection[Place], types: _Types
 ) -> dict[Place, Mapping[str, Any]]:
     """Return the published rows from the first to the last of some windows."""
-    keys = snapshot.tables.existing_columns(transform.published_table, transform.keys)
+    keys = snapshot.tables.existing_columns(definition.published_table, definition.keys)
     columns = [*keys, "commit_number", "quality"]
     starts = [start for start, _ in places]
-    rows = snapshot.read_windows(transform.published_table, columns, min(starts), max(starts) + 1)
+    rows = snapshot.read_windows(definition.published_table, columns, min(starts), max(starts) + 1)
     if rows is None:
         return {}
     published: dict[Place, Mapping[str, Any]] = {}
@@ -186,13 +186,13 @@ def _read_published(
     return published
 
 
-def _key_types(snapshot: Snapshot, transform: Definition) -> _Types:
+def _key_types(snapshot: Snapshot, definition: Definition) -> _Types:
     """Return the types of an asset's keys; STRING if it has no table yet."""
-    tables = (transform.quarantine_table, transform.published_table)
+    tables = (definition.quarantine_table, definition.published_table)
     column_types = dict[str, pa.DataType]()
     for table in tables:
         column_types |= snapshot.tables.column_types(table)
-    return {key: column_types.get(key, pa.string()) for key in transform.keys}
+    return {key: column_types.get(key, pa.string()) for key in definition.keys}
 
 
 def _failed_windows(result: CheckResult, types: _Types) -> dict[Place, str]:
@@ -261,19 +261,19 @@ class IntegrityFault:
         )
 
 
-def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> IntegrityFault | None:
+def find_integrity_fault(snapshot: Snapshot, definition: Definition) -> IntegrityFault | None:
     """Return the open integrity failures of an asset; None if there are none.
 
     If all results are successes, only one read of the results is necessary.
     """
     is_integrity_check = text_field("expectation").isin(list(INTEGRITY_CHECKS))
-    asset = [Equals("asset", transform.name)]
+    asset = [Equals("asset", definition.name)]
     is_failure = is_integrity_check & ~ds.field("success")
     failed = snapshot.tables.read(TABLE, ["asset"], is_failure, asset)
     if failed is None or not failed.num_rows:
         return None
     stored = snapshot.tables.read(TABLE, None, is_integrity_check, asset)
-    last = snapshot.last_run(transform.name)
+    last = snapshot.last_run(definition.name)
     if stored is None or last is None:
         return None
     results = list[CheckResult]()
@@ -281,8 +281,8 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
         if row["table_id"] == last["table_id"]:
             results.append(CheckResult(**row))
     results.sort(key=lambda result: result.commit_number)
-    failing = open_failures(snapshot, transform, results)
-    types = _key_types(snapshot, transform)
+    failing = open_failures(snapshot, definition, results)
+    types = _key_types(snapshot, definition)
     expectations = set[str]()
     reporting_runs = list[datetime]()
     window_starts = dict[Place, int]()
@@ -299,10 +299,10 @@ def find_integrity_fault(snapshot: Snapshot, transform: Definition) -> Integrity
     if not window_starts:
         return None
     return IntegrityFault(
-        asset=transform.name,
+        asset=definition.name,
         expectations=sorted(expectations),
         windows=len(window_starts),
         first=min(window_starts.values()),
         since=min(reporting_runs),
-        remedy=describe_remedy(transform),
+        remedy=describe_remedy(definition),
     )

@@ -98,37 +98,37 @@ class Snapshot(LedgerReader):
             unjoined=letters if derived else 0,
         )
 
-    def read_asset(self, transform: Definition) -> AssetSnapshot:
+    def read_asset(self, definition: Definition) -> AssetSnapshot:
         """Return the progress of an asset."""
-        name = transform.name
+        name = definition.name
         tables = self.tables
-        timeline = self.arrivals_of(transform.source.name)
-        runs = self.runs_of(transform)
-        published = windows.count_published(tables, transform)
+        timeline = self.arrivals_of(definition.source.name)
+        runs = self.runs_of(definition)
+        published = windows.count_published(tables, definition)
         as_of = runs.as_of
         watermark = runs.watermark
         newest = timeline.count - 1
-        if as_of < newest and self._can_wait(transform, timeline, as_of, watermark):
+        if as_of < newest and self._can_wait(definition, timeline, as_of, watermark):
             as_of = newest
             watermark = timeline.watermark
         behind = max(0, newest - as_of)
         return AssetSnapshot(
             asset=name,
-            source=transform.source.name,
+            source=definition.source.name,
             as_of=as_of,
             watermark=watermark,
             windows=published.rows,
             final=published.final,
-            open=windows.count_open(tables, transform, watermark).total(),
+            open=windows.count_open(tables, definition, watermark).total(),
             late=published.late,
-            too_late=windows.count_too_late(tables, transform),
+            too_late=windows.count_too_late(tables, definition),
             behind=behind,
             rows_waiting=timeline.count_events(as_of, newest),
             limited_by=runs.limited_by if behind else None,
-            unfollowed=self._unfollowed_base(transform),
+            unfollowed=self._unfollowed_base(definition),
         )
 
-    def can_wait(self, transform: Definition) -> bool:
+    def can_wait(self, definition: Definition) -> bool:
         """Return whether an asset is up to date except for arrivals that need no run yet.
 
         An arrival needs no run yet if it has no events, and if the watermark and the clock after
@@ -136,22 +136,22 @@ class Snapshot(LedgerReader):
         """
         columns = ["commit_number", "through_arrival", "watermark"]
         rows = self.tables.read(
-            ledger.TABLE, columns, HAS_ALL_WINDOWS, self.current_rows(transform.name)
+            ledger.TABLE, columns, HAS_ALL_WINDOWS, self.current_rows(definition.name)
         )
         if rows is None or not rows.num_rows:
             return False
         last = to_dicts(rows.sort_by([("commit_number", "descending")]).slice(0, 1))[0]
-        timeline = self.arrivals_of(transform.source.name)
-        return self._can_wait(transform, timeline, last["through_arrival"], last["watermark"])
+        timeline = self.arrivals_of(definition.source.name)
+        return self._can_wait(definition, timeline, last["through_arrival"], last["watermark"])
 
     def _can_wait(
-        self, transform: Definition, timeline: Timeline, as_of: int, watermark: int | None
+        self, definition: Definition, timeline: Timeline, as_of: int, watermark: int | None
     ) -> bool:
         newest = timeline.count - 1
         if not 0 <= as_of <= newest or timeline.count_events(as_of, newest):
             return False
 
-        base = base_transform(transform)
+        base = base_transform(definition)
         processed = TimelinePosition(as_of, watermark, timeline.arrived_at[as_of])
         reached = TimelinePosition(newest, timeline.watermark, timeline.clock)
         table_id = self.table_id(base.name)
@@ -163,11 +163,11 @@ class Snapshot(LedgerReader):
         timeline.read_new_rows(self.tables)
         return timeline
 
-    def runs_of(self, transform: Definition) -> Runs:
+    def runs_of(self, definition: Definition) -> Runs:
         """Return the runs of an asset since it was created."""
         self._ledger.read_new_rows(self.tables)
-        name = transform.name
-        tables = [transform.state_table, transform.published_table, ledger.TABLE]
+        name = definition.name
+        tables = [definition.state_table, definition.published_table, ledger.TABLE]
         table_id = self.tables.read_if_changed(
             (name, "table_id"), tables, lambda: self.table_id(name)
         )
@@ -233,16 +233,16 @@ class Snapshot(LedgerReader):
     def _timeline_of(self, source: str) -> Timeline:
         return self._timelines.setdefault(source, Timeline(source))
 
-    def _unfollowed_base(self, transform: Definition) -> str | None:
+    def _unfollowed_base(self, definition: Definition) -> str | None:
         """Return the base of a roll-up if the roll-up has not processed all runs of the base.
 
         Return None otherwise, and for an asset that is not a roll-up.
         """
-        name = transform.name
-        base = transform.rolled_up_name
+        name = definition.name
+        base = definition.rolled_up_name
         if base is None:
             return None
-        tables = [transform.state_table, transform.published_table, ledger.TABLE]
+        tables = [definition.state_table, definition.published_table, ledger.TABLE]
         is_unfollowed = self.tables.read_if_changed(
             (name, "unfollowed"), tables, lambda: self.unfollowed_rollups({name: base})
         )

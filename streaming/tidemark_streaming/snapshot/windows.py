@@ -34,38 +34,38 @@ class _Published:
     late: int = 0
 
 
-def count_published(tables: Tables, transform: Definition) -> _Published:
+def count_published(tables: Tables, definition: Definition) -> _Published:
     """Return the numbers of published rows."""
 
     def count_rows() -> _Published:
-        rows = read_published(tables, transform)
+        rows = read_published(tables, definition)
         if rows is None:
             return _Published()
         return _Published(rows.num_rows, sum_column(rows["final"]), sum_column(rows["late_events"]))
 
     return tables.read_if_changed(
-        (transform.name, "published"), [transform.published_table], count_rows
+        (definition.name, "published"), [definition.published_table], count_rows
     )
 
 
-def read_published(tables: Tables, transform: Definition) -> pa.Table | None:
+def read_published(tables: Tables, definition: Definition) -> pa.Table | None:
     """Read the end, the finality and the number of late events of each published row."""
-    return tables.read(transform.published_table, ["window_end", "final", "late_events"])
+    return tables.read(definition.published_table, ["window_end", "final", "late_events"])
 
 
-def count_open(tables: Tables, transform: Definition, watermark: int | None) -> Counter[int]:
+def count_open(tables: Tables, definition: Definition, watermark: int | None) -> Counter[int]:
     """Return the number of rows of open windows, by the end of the window.
 
     The rows are counted in the state, because a window that has not fired is not published. A
     roll-up has no state: only the open windows that it has published early are counted.
     """
-    rolls_up = transform.rolled_up_name is not None
-    table = transform.published_table if rolls_up else transform.state_table
+    rolls_up = definition.rolled_up_name is not None
+    table = definition.published_table if rolls_up else definition.state_table
 
     def count_rows() -> Counter[int]:
         if watermark is not None and watermark >= INFINITY:
             return Counter()
-        window_columns = tables.existing_columns(table, transform.by_window)
+        window_columns = tables.existing_columns(table, definition.by_window)
         after = BEGINNING if watermark is None else watermark + 1
         where = None if rolls_up else ds.field(ADMITTED)
         bounds = [at_least("window_end", after, instants=True)]
@@ -75,13 +75,13 @@ def count_open(tables: Tables, transform: Definition, watermark: int | None) -> 
         return Counter(to_micros(rows.group_by(window_columns).aggregate([])["window_end"]))
 
     return tables.read_if_changed(
-        (transform.name, "open"), [table], count_rows, dependency=watermark
+        (definition.name, "open"), [table], count_rows, dependency=watermark
     )
 
 
-def count_too_late(tables: Tables, transform: Definition) -> int:
+def count_too_late(tables: Tables, definition: Definition) -> int:
     """Return the number of too-late events; a roll-up has none."""
-    late_tables = transform.late_tables[:1]
+    late_tables = definition.late_tables[:1]
 
     def count_events() -> int:
         reason = text_field("reason") == "too_late"
@@ -94,7 +94,7 @@ def count_too_late(tables: Tables, transform: Definition) -> int:
                 count += rows.group_by(event_columns).aggregate([]).num_rows
         return count
 
-    return tables.read_if_changed((transform.name, "too late"), late_tables, count_events)
+    return tables.read_if_changed((definition.name, "too late"), late_tables, count_events)
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ class QuarantineCounts:
     failures: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def count_quarantined(tables: Tables, transform: Definition) -> QuarantineCounts:
+def count_quarantined(tables: Tables, definition: Definition) -> QuarantineCounts:
     """Return the numbers of rows in an asset's quarantine."""
 
     def count_rows() -> QuarantineCounts:
         columns = ["failed_expectations", "quarantine_status"]
-        rows = tables.read(transform.quarantine_table, columns)
+        rows = tables.read(definition.quarantine_table, columns)
         if rows is None:
             return QuarantineCounts()
         waiting = rows.filter(ds.field("quarantine_status") == QUARANTINED)
@@ -127,5 +127,5 @@ def count_quarantined(tables: Tables, transform: Definition) -> QuarantineCounts
         return QuarantineCounts(waiting.num_rows, rows.num_rows - waiting.num_rows, failures)
 
     return tables.read_if_changed(
-        (transform.name, "quarantine counts"), [transform.quarantine_table], count_rows
+        (definition.name, "quarantine counts"), [definition.quarantine_table], count_rows
     )

@@ -76,7 +76,7 @@ _STORE_POLLING_DELAY = "1s"
 listing. The engine's own setting is for tables on a disk."""
 
 
-def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
+def stop_orphan(warehouse: Warehouse, definition: Definition) -> None:
     """Stop the asset's query if the process that should stop it no longer exists.
 
     If that can't be seen from here, wait until it is known, for less than a minute.
@@ -84,19 +84,19 @@ def stop_orphan(warehouse: Warehouse, transform: Definition) -> None:
     Raises:
         EngineError: the stream is running.
     """
-    if find_query(warehouse, transform) is None:
+    if find_query(warehouse, definition) is None:
         return
-    if not is_orphaned(warehouse, transform.name):
+    if not is_orphaned(warehouse, definition.name):
         raise EngineError(
-            f"The stream of '{transform.name}' is already running: stop it with `tidemark stream "
-            f"{transform.name} --stop`."
+            f"The stream of '{definition.name}' is already running: stop it with `tidemark stream "
+            f"{definition.name} --stop`."
         )
-    stop_query(warehouse, transform)
+    stop_query(warehouse, definition)
 
 
 def start_query(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     *,
     admission: Admission = ALL,
     available_now: bool = False,
@@ -111,10 +111,10 @@ def start_query(
         available_now: true if the query stops when all available arrivals are processed.
         watched: true if this process owns the query and will stop it (see `query_owner`).
     """
-    stop_orphan(warehouse, transform)
-    table = _followed_table(warehouse, transform)
-    _clear_stale_checkpoint(warehouse, transform, table)
-    run = with_settings(_asset_function(warehouse.place, transform, admission))
+    stop_orphan(warehouse, definition)
+    table = _followed_table(warehouse, definition)
+    _clear_stale_checkpoint(warehouse, definition, table)
+    run = with_settings(_asset_function(warehouse.place, definition, admission))
     code = find_code(warehouse.spark, Settings())
     writer = (
         warehouse.spark.readStream.format("delta")
@@ -122,13 +122,13 @@ def start_query(
         # An erasure may rewrite arrivals of a derived source. None of them is new.
         .option("skipChangeCommits", "true")
         .load(warehouse.path_of(table))
-        .writeStream.queryName(_query_name(warehouse, transform))
-        .option("checkpointLocation", checkpoint_path(warehouse, transform))
+        .writeStream.queryName(_query_name(warehouse, definition))
+        .option("checkpointLocation", checkpoint_path(warehouse, definition))
         .foreachBatch(run if code is None else carry_code(code, run))
     )
     writer = writer.trigger(availableNow=True) if available_now else writer
     with owned_by_process(warehouse.spark, watched), _set_polling_delay(warehouse):
-        return _start_with_retries(writer, transform.name)
+        return _start_with_retries(writer, definition.name)
 
 
 def session_id(settings: Settings, asset: str) -> str:
@@ -137,18 +137,18 @@ def session_id(settings: Settings, asset: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"tidemark:{database}/{asset}"))
 
 
-def find_query(warehouse: Warehouse, transform: Definition) -> StreamingQuery | None:
+def find_query(warehouse: Warehouse, definition: Definition) -> StreamingQuery | None:
     """Return the asset's running query in the warehouse's session; None if there is none."""
-    name = _query_name(warehouse, transform)
+    name = _query_name(warehouse, definition)
     return next((q for q in warehouse.spark.streams.active if q.name == name), None)
 
 
-def stop_query(warehouse: Warehouse, transform: Definition) -> bool:
+def stop_query(warehouse: Warehouse, definition: Definition) -> bool:
     """Stop the asset's query. Return False if none was running.
 
     The next run repeats the work that a stopped run had not committed.
     """
-    query = find_query(warehouse, transform)
+    query = find_query(warehouse, definition)
     if query is None:
         return False
     query.stop()
@@ -191,9 +191,9 @@ def is_outdated(failure: PySparkException) -> bool:
     return raised is not None and raised["kind"] == DefinitionChangedError.__name__
 
 
-def checkpoint_path(warehouse: Warehouse, transform: Definition) -> str:
+def checkpoint_path(warehouse: Warehouse, definition: Definition) -> str:
     """Return the path of Spark's checkpoint of the query; it may be deleted at any time."""
-    return warehouse.path_of(checkpoints.checkpoint_folder(transform.name))
+    return warehouse.path_of(checkpoints.checkpoint_folder(definition.name))
 
 
 def query_name(database: str, asset: str) -> str:
@@ -241,19 +241,19 @@ def _set_polling_delay(warehouse: Warehouse) -> Iterator[None]:
         conf.set(_POLLING_DELAY, before)
 
 
-def _query_name(warehouse: Warehouse, transform: Definition) -> str:
-    return query_name(warehouse.database, transform.name)
+def _query_name(warehouse: Warehouse, definition: Definition) -> str:
+    return query_name(warehouse.database, definition.name)
 
 
-def _followed_table(warehouse: Warehouse, transform: Definition) -> str:
+def _followed_table(warehouse: Warehouse, definition: Definition) -> str:
     """Return the table whose commits trigger runs of the asset."""
-    if not warehouse.has_table(transform.source.timeline_table):
+    if not warehouse.has_table(definition.source.timeline_table):
         raise DataError(
-            f"Source '{transform.source.name}' was never ingested: first run `tidemark ingest "
-            f"{transform.source.name}`."
+            f"Source '{definition.source.name}' was never ingested: first run `tidemark ingest "
+            f"{definition.source.name}`."
         )
-    if transform.rolled_up_name is None:
-        return transform.source.timeline_table
+    if definition.rolled_up_name is None:
+        return definition.source.timeline_table
     ledger.ensure_ledger(warehouse)
     return ledger.TABLE
 
@@ -269,9 +269,9 @@ def with_settings(run: _Run) -> _Run:
     return run_with_settings
 
 
-def _asset_function(location: Place, transform: Definition, admission: Admission) -> _Run:
-    if transform.rolled_up_name is not None:
-        return _rollup_function(location, transform)
+def _asset_function(location: Place, definition: Definition, admission: Admission) -> _Run:
+    if definition.rolled_up_name is not None:
+        return _rollup_function(location, definition)
 
     # After this query's first run, a run by another definition means that this query is outdated.
     is_pinned = False
@@ -285,12 +285,12 @@ def _asset_function(location: Place, transform: Definition, admission: Admission
         recent = RecentArrivals(arrivals) if whole else NO_ARRIVALS
         warehouse = _open_in_worker(batch, location)
         through = arrivals[-1].arrival
-        follow_in_background(location, transform, lambda: _open_in_worker(batch, location))
+        follow_in_background(location, definition, lambda: _open_in_worker(batch, location))
         more = True
         while more:
             done = incremental(
                 warehouse,
-                transform,
+                definition,
                 last_arrival=through,
                 limit=admission,
                 recent=recent,
@@ -307,7 +307,7 @@ def _open_in_worker(batch: DataFrame, location: Place) -> Warehouse:
     return Warehouse(session_of(batch), *location)
 
 
-def _rollup_function(location: Place, transform: Definition) -> _Run:
+def _rollup_function(location: Place, definition: Definition) -> _Run:
     # After the base has run by the definition that this query knows, a run of the base by another
     # definition means that this query is outdated.
     is_pinned = False
@@ -315,22 +315,22 @@ def _rollup_function(location: Place, transform: Definition) -> _Run:
     def run_batch(batch: DataFrame, _: int) -> None:
         nonlocal is_pinned
         warehouse = _open_in_worker(batch, location)
-        state = State(warehouse, transform)
+        state = State(warehouse, definition)
         # The run does not depend on the batch's rows: a run of the base may have finished before
         # the batch. If the base has no state yet, its first run adds a row to the ledger, which
         # triggers the next batch.
         if state.table_id() is None:
             return
         known = is_pinned or state.read_last_commit().definition == compute_fingerprint(
-            base_transform(transform)
+            base_transform(definition)
         )
-        incremental(warehouse, transform, pinned_definition=is_pinned)
+        incremental(warehouse, definition, pinned_definition=is_pinned)
         is_pinned = known
 
     return run_batch
 
 
-def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: str) -> None:
+def _clear_stale_checkpoint(warehouse: Warehouse, definition: Definition, table: str) -> None:
     """Remove the checkpoint of the asset's query if the query can't resume from it.
 
     The query must not be running. Spark creates no batch for rows that the checkpoint records as
@@ -341,23 +341,23 @@ def _clear_stale_checkpoint(warehouse: Warehouse, transform: Definition, table: 
     Args:
         table: the table that the query reads.
     """
-    if not _is_checkpoint_of(warehouse, transform, table) or _is_behind(warehouse, transform):
-        checkpoints.remove_checkpoint(warehouse, transform.name)
+    if not _is_checkpoint_of(warehouse, definition, table) or _is_behind(warehouse, definition):
+        checkpoints.remove_checkpoint(warehouse, definition.name)
 
 
-def _is_checkpoint_of(warehouse: Warehouse, transform: Definition, table: str) -> bool:
+def _is_checkpoint_of(warehouse: Warehouse, definition: Definition, table: str) -> bool:
     """Return whether the checkpoint belongs to the given table and to no other."""
     head = warehouse.find_head(table)
-    read_tables = {read.table for read in checkpoints.read_offsets(warehouse, transform.name)}
+    read_tables = {read.table for read in checkpoints.read_offsets(warehouse, definition.name)}
     return head is not None and read_tables == {head.table_id}
 
 
-def _is_behind(warehouse: Warehouse, transform: Definition) -> bool:
+def _is_behind(warehouse: Warehouse, definition: Definition) -> bool:
     """Return whether the asset has unprocessed arrivals or unpublished runs.
 
     Return True also for a roll-up whose next run replaces all rows, because its definition changed.
     """
-    asset = Asset(warehouse, transform)
+    asset = Asset(warehouse, definition)
     last = asset.state.read_last_commit()
     if asset.published_commit_number() < last.commit_number:
         return True

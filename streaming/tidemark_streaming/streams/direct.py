@@ -87,16 +87,16 @@ class Direct:
                 self._run_asset(warehouse, transform, recent)
 
     def _run_asset(
-        self, warehouse: Warehouse, transform: Definition, recent: RecentArrivals
+        self, warehouse: Warehouse, definition: Definition, recent: RecentArrivals
     ) -> None:
-        name = transform.name
+        name = definition.name
         # A roll-up processes everything that its base has processed.
-        admission = ALL if transform.rolled_up_name is not None else self._admission
+        admission = ALL if definition.rolled_up_name is not None else self._admission
         more = True
         while more:
             facts = incremental(
                 warehouse,
-                transform,
+                definition,
                 limit=admission,
                 recent=recent,
                 pinned_definition=name in self._standing,

@@ -51,7 +51,7 @@ class Trials:
 
     def __call__(
         self,
-        transform: Definition,
+        definition: Definition,
         arrivals: Sequence[Sequence[Row] | Row],
         *,
         ends: bool = True,
@@ -61,7 +61,7 @@ class Trials:
         """Return a trial of a transform. Nothing runs until the trial's results are requested.
 
         Args:
-            transform: a transform defined by `windowed_asset`.
+            definition: a transform defined by `windowed_asset`.
             arrivals: the arrivals in order. Each is a list of rows, or an item of a scenario's
                 `arrivals` such as `{"clock": "10 minutes"}`. If the transform reads a derived
                 source, each must be such an item and name its source. A column that a row does not
@@ -75,16 +75,16 @@ class Trials:
             ScenarioError: the arrivals, the clock or the lookup tables are not valid.
         """
         content: dict[str, Any] = {
-            "name": transform.name,
-            "asset": f"{getattr(transform, 'function', transform).__module__}:{transform.name}",
+            "name": definition.name,
+            "asset": f"{getattr(definition, 'function', definition).__module__}:{definition.name}",
             **({} if lookups is None else {"lookups": lookups}),
             **({} if clock_start is None else {"clock_start": clock_start}),
             "arrivals": _to_items(arrivals),
             "open": not ends,
         }
         number = len(list(self.folder.glob("*.yaml"))) + 1
-        path = self.folder / f"{transform.name}-{number}.yaml"
-        return Trial(self.warehouse, transform, path, content)
+        path = self.folder / f"{definition.name}-{number}.yaml"
+        return Trial(self.warehouse, definition, path, content)
 
 
 class Trial:
@@ -92,10 +92,10 @@ class Trial:
     chained."""
 
     def __init__(
-        self, warehouse: Warehouse, transform: Definition, path: Path, content: Row
+        self, warehouse: Warehouse, definition: Definition, path: Path, content: Row
     ) -> None:
         self._warehouse = warehouse
-        self._transform = transform
+        self._transform = definition
         self._path = path
         self._content = content
         self._scenario = self._load_scenario(content)

@@ -15,7 +15,7 @@ from tidemark.store.commits.kinds import Replacement
 
 
 def find_changes(
-    commits: Sequence[StateCommit], known_number: int, transform: Definition, bound: int | None
+    commits: Sequence[StateCommit], known_number: int, definition: Definition, bound: int | None
 ) -> Iterator[StateCommit]:
     """Yield the commits that change windows that the chain has already read.
 
@@ -29,7 +29,7 @@ def find_changes(
         return
     for number, commit in enumerate(commits):
         is_new = commit.commit_number > known_number
-        if not is_new or not _may_recompute(commit, transform, bound):
+        if not is_new or not _may_recompute(commit, definition, bound):
             continue
         if not _computes_same_rows(commit, commits[:number]):
             yield commit
@@ -47,7 +47,7 @@ def can_repeat_rows(commits: Sequence[StateCommit], change: StateCommit) -> bool
     return isinstance(change, Replacement) and definitions <= {change.definition}
 
 
-def _may_recompute(commit: StateCommit, transform: Definition, bound: int) -> bool:
+def _may_recompute(commit: StateCommit, definition: Definition, bound: int) -> bool:
     """Return whether a commit may recompute a window that ends at the bound or earlier."""
     if commit.recomputed_ranges is None:
         return False
@@ -55,11 +55,11 @@ def _may_recompute(commit: StateCommit, transform: Definition, bound: int) -> bo
         return True
     # The ends of overlapping windows and of sessions in a range vary. They are only known to be
     # after the range's start.
-    ends_vary = transform.window.overlaps or transform.window.merges
+    ends_vary = definition.window.overlaps or definition.window.merges
     for start, _ in commit.recomputed_ranges:
         first_end = start + 1
         if not ends_vary:
-            first_end = transform.window.last_window_end(start + 1)
+            first_end = definition.window.last_window_end(start + 1)
         if first_end <= bound:
             return True
     return False

@@ -74,7 +74,7 @@ def find_dead_letters(
 
 
 def find_affected_windows(
-    log: Log, transform: Definition, events: DataFrame, last_arrival: int
+    log: Log, definition: Definition, events: DataFrame, last_arrival: int
 ) -> Ranges | None:
     """Return the ranges of the starts of the windows that an erasure can change.
 
@@ -86,7 +86,7 @@ def find_affected_windows(
         events: `arrival` and `position` of the events that the erasure deletes or adds.
         last_arrival: the newest arrival of the log.
     """
-    base = base_transform(transform)
+    base = base_transform(definition)
     if base.deduplicate is not None:
         # If the first event of an id is deleted, a later one is no longer a duplicate.
         rows = log.read_events(-1, last_arrival)
@@ -108,7 +108,7 @@ def find_affected_windows(
 
 
 def find_windows_with_events(
-    log: Log, transform: Definition, events: DataFrame, last_arrival: int
+    log: Log, definition: Definition, events: DataFrame, last_arrival: int
 ) -> DataFrame:
     """Return the windows to which the transform assigns events, each with its keys.
 
@@ -117,7 +117,7 @@ def find_windows_with_events(
     Args:
         events: `arrival` and `position` of the events.
     """
-    base = replace(base_transform(transform), deduplicate=None, expectations=())
+    base = replace(base_transform(definition), deduplicate=None, expectations=())
     rows = classify_scope(log.with_only(events), base, Scope(-1, last_arrival)).where(
         "window_start IS NOT NULL"
     )

@@ -31,15 +31,15 @@ def find_affected_windows(
     return _find_starts(events.where("window_start IS NOT NULL"), transform)
 
 
-def find_windows_with_late_loss(warehouse: Warehouse, transform: Definition) -> Ranges | None:
+def find_windows_with_late_loss(warehouse: Warehouse, definition: Definition) -> Ranges | None:
     """Return the ranges of the starts of the windows that lack too-late events; None if none does.
 
     For sessions, the starts are those of fragments, before merging.
     """
-    if not warehouse.has_table(transform.state_table):
+    if not warehouse.has_table(definition.state_table):
         return None
-    partials = State(warehouse, transform).read_partials().where(classification.is_uncounted())
-    return _find_starts(partials, transform)
+    partials = State(warehouse, definition).read_partials().where(classification.is_uncounted())
+    return _find_starts(partials, definition)
 
 
 def without_preparation(transform: WindowedTransform) -> WindowedTransform:
@@ -51,10 +51,10 @@ def _keep_rows(rows: DataFrame) -> DataFrame:
     return rows
 
 
-def _find_starts(rows: DataFrame, transform: Definition) -> Ranges | None:
+def _find_starts(rows: DataFrame, definition: Definition) -> Ranges | None:
     start = F.unix_micros("window_start")
     end = F.unix_micros("window_end")
-    if not transform.window.disjoint:
+    if not definition.window.disjoint:
         # Only a range of one instant excludes the starts of other windows.
         end = start + F.lit(1)
     ranges = rows.select(start.alias("start"), end.alias("end")).distinct().collect()

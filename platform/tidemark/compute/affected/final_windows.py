@@ -12,7 +12,7 @@ from tidemark.store.commits.coverage import Coverage
 from tidemark.store.commits.ranges import ALL_WINDOWS, Ranges
 
 
-def find_affected_range(transform: Definition, commit_info: CommitInfo) -> Ranges:
+def find_affected_range(definition: Definition, commit_info: CommitInfo) -> Ranges:
     """Return the ranges of the starts of the windows that a commit can change or create.
 
     Return `ALL_WINDOWS` if these can be all windows. An increment can change the windows that were
@@ -21,14 +21,14 @@ def find_affected_range(transform: Definition, commit_info: CommitInfo) -> Range
     """
     if commit_info.replaced_ranges is not None:
         return commit_info.replaced_ranges
-    if transform.window.merges:
+    if definition.window.merges:
         if commit_info.changing_from is None:
             return ALL_WINDOWS
         return ((commit_info.changing_from, INFINITY),)
-    return find_changeable_range(transform, commit_info.before)
+    return find_changeable_range(definition, commit_info.before)
 
 
-def find_changeable_range(transform: Definition, coverage: Coverage) -> Ranges:
+def find_changeable_range(definition: Definition, coverage: Coverage) -> Ranges:
     """Return the range of the starts of windows that are not final when an increment begins.
 
     The range may also contain the starts of some final windows. Return `ALL_WINDOWS` if no
@@ -37,13 +37,13 @@ def find_changeable_range(transform: Definition, coverage: Coverage) -> Ranges:
     Args:
         coverage: the coverage before the increment.
     """
-    end = find_final_end(transform, coverage)
+    end = find_final_end(definition, coverage)
     if end is None:
         return ALL_WINDOWS
-    return ((max(end - transform.window.max_extent, BEGINNING), INFINITY),)
+    return ((max(end - definition.window.max_extent, BEGINNING), INFINITY),)
 
 
-def find_final_end(transform: Definition, coverage: Coverage) -> int | None:
+def find_final_end(definition: Definition, coverage: Coverage) -> int | None:
     """Return the latest end of windows that are final when an increment begins, in microseconds.
 
     Each window that ends at this instant or earlier is final. Return None if the source has no
@@ -57,4 +57,4 @@ def find_final_end(transform: Definition, coverage: Coverage) -> int | None:
         return None
     # An event's lateness is classified by the event's own window, but the event may join a session
     # that ends up to a gap earlier.
-    return max(watermark - transform.allowed_lateness - transform.window.merge_gap, BEGINNING)
+    return max(watermark - definition.allowed_lateness - definition.window.merge_gap, BEGINNING)

@@ -14,5 +14,5 @@ from tidemark.compute.lifecycle import aligned, session
 from tidemark.define.definition import Definition
 
 
-def choose_lifecycle(transform: Definition):  # noqa: ANN201 (a module; type checkers infer which)
-    return session if transform.window.merges else aligned
+def choose_lifecycle(definition: Definition):  # noqa: ANN201 (a module; type checkers infer which)
+    return session if definition.window.merges else aligned

@@ -18,7 +18,7 @@ from tidemark.store.rows import Rows
 
 def aggregate_events(
     events: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     columns: list[Column],
     earlier_partials: DataFrame | None = None,
@@ -29,13 +29,13 @@ def aggregate_events(
         columns: the aggregate expressions for the partials.
         earlier_partials: the partials of earlier runs; only count triggers need them.
     """
-    events = slot.assign_slots(events, transform, log, earlier_partials)
-    return events.groupBy(slot.group_columns(transform)).agg(*columns)
+    events = slot.assign_slots(events, definition, log, earlier_partials)
+    return events.groupBy(slot.group_columns(definition)).agg(*columns)
 
 
 def finish_windows(
     stored: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     *extra_columns: Column,
@@ -47,9 +47,9 @@ def finish_windows(
         extra_columns: further aggregate expressions over the admitted partials.
         all_fire_once: result of the function `all_fire_once` for these partials.
     """
-    fired = slot.select_fired(stored, transform, log, current)
+    fired = slot.select_fired(stored, definition, log, current)
     phase = F.col(PHASE)
-    aggregates = merge_columns_with_facts(transform)
+    aggregates = merge_columns_with_facts(definition)
     aggregates += [
         F.count_distinct(PHASE, FIRING).alias("_firings"),
         F.max(phase).alias(PHASE),
@@ -57,7 +57,7 @@ def finish_windows(
         F.max(phase == slot.ON_TIME).alias("_closing"),
     ]
     aggregates.extend(extra_columns)
-    windows = fired.groupBy(transform.by_window).agg(*aggregates)
+    windows = fired.groupBy(definition.by_window).agg(*aggregates)
     # When the watermark passes the end of a window that had on-time events, the window fires, even
     # if none of these events was pending.
     repeats = F.col("_punctual") & ~F.col("_closing") & _is_closed(current)
@@ -65,7 +65,7 @@ def finish_windows(
     phase_at_end = F.greatest(phase, F.lit(slot.ON_TIME))
     last_phase = F.when(repeats, phase_at_end).otherwise(phase)
     named = windows.withColumns({"revision": revision, PHASE: last_phase})
-    return finish_rows(named.drop("_firings", "_punctual", "_closing"), transform, current)
+    return finish_rows(named.drop("_firings", "_punctual", "_closing"), definition, current)
 
 
 def _is_closed(current: AsOf) -> Column:
@@ -74,7 +74,7 @@ def _is_closed(current: AsOf) -> Column:
 
 def compute_changes(
     stored: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     previous: AsOf,
@@ -89,17 +89,17 @@ def compute_changes(
             start of the first window that later arrivals can still change.
         all_fire_once: result of the function `all_fire_once` for these partials.
     """
-    windows = finish_windows(stored, transform, log, current, F.max(FIRED).alias(FIRED))
+    windows = finish_windows(stored, definition, log, current, F.max(FIRED).alias(FIRED))
     has_fired = F.coalesce(F.col(FIRED) > previous.arrival, F.lit(False))
     has_settled = slot.has_closed(current, previous) | slot.has_become_final(
-        transform, current, previous
+        definition, current, previous
     )
     return windows.where(has_fired | has_settled).withColumn(IS_DELETED, F.lit(False))
 
 
 def list_firings(
     stored: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     *,
@@ -121,9 +121,9 @@ def list_firings(
     Args:
         all_fire_once: result of the function `all_fire_once` for these partials.
     """
-    fired = slot.select_fired(stored, transform, log, current)
-    part = F.struct(PHASE, FIRING, *transform.aggregates)
-    windows = fired.groupBy(transform.by_window).agg(
+    fired = slot.select_fired(stored, definition, log, current)
+    part = F.struct(PHASE, FIRING, *definition.aggregates)
+    windows = fired.groupBy(definition.by_window).agg(
         F.collect_list(part).alias("_parts"),
         F.collect_set(F.struct(PHASE, FIRING, FIRED)).alias("_firings"),
     )
@@ -137,7 +137,7 @@ def list_firings(
     with_end = F.array_union("_firings", F.array(firing_at_end))
     all_firings = F.when(has_on_time & _is_closed(current), with_end).otherwise(F.col("_firings"))
     numbered = F.posexplode(F.array_sort(all_firings)).alias("pane", "_f")
-    firings = windows.select(*transform.by_window, "_parts", numbered)
+    firings = windows.select(*definition.by_window, "_parts", numbered)
 
     def firing_order(entry: Column) -> Column:
         return F.struct(entry[PHASE], entry[FIRING])
@@ -146,7 +146,7 @@ def list_firings(
     earlier = F.filter("_parts", lambda p: firing_order(p) < mark)
     replaced_row = F.struct("window_start", "window_end", earlier.alias("_upto"))
     return firings.select(
-        *transform.by_window,
+        *definition.by_window,
         "pane",
         f"_f.{PHASE}",
         f"_f.{FIRED}",
@@ -156,16 +156,16 @@ def list_firings(
     )
 
 
-def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
+def repartition_for_merge(stored: DataFrame, definition: Definition) -> DataFrame:
     """Return partials, repartitioned so that partials that merge are in the same partition.
 
     Later steps then shuffle no rows. This is cheaper only for many partials.
     """
     # Otherwise, counting distinct firings shuffles all rows twice: by firing, then by window.
-    return stored.repartition(*transform.by_window)
+    return stored.repartition(*definition.by_window)
 
 
-def all_fire_once(stored: Rows, transform: Definition) -> bool:
+def all_fire_once(stored: Rows, definition: Definition) -> bool:
     """Return whether each window is known to fire exactly once: at its end, with all its events.
 
     False may also mean that this is unknown. Only for sessions without early firings, and only for

@@ -45,7 +45,7 @@ CLUSTER_START = "_from"
 """Column with the start of a fragment's cluster; with the keys, it identifies the cluster."""
 
 
-def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
+def add_clusters(stored: DataFrame, definition: Definition) -> DataFrame:
     """Return the admitted fragments with their clusters.
 
     Adds these columns, all BIGINT microseconds:
@@ -62,9 +62,9 @@ def add_clusters(stored: DataFrame, transform: Definition) -> DataFrame:
     is_ahead = watermark.isNull() | (watermark < start)
     admitted = stored.where(F.col("window_start").isNotNull() & F.col(ADMITTED))
     rows = admitted.withColumns({"_start": start, "_end": end, "_ahead": F.when(is_ahead, end)})
-    is_first = F.col("_ahead").isNotNull() & _starts_beyond("_ahead", transform.keys)
+    is_first = F.col("_ahead").isNotNull() & _starts_beyond("_ahead", definition.keys)
     rows = rows.withColumn("_island", F.when(is_first, F.col("_start")))
-    return add_chains(rows, transform.keys, CLUSTER_START)
+    return add_chains(rows, definition.keys, CLUSTER_START)
 
 
 def add_chains(rows: DataFrame, group_columns: Sequence[str], name: str) -> DataFrame:
@@ -94,13 +94,13 @@ def _window_in_order(group_columns: Sequence[str]) -> WindowSpec:
     return Window.partitionBy(*group_columns, F.lit(0)).orderBy("_start")
 
 
-def touches_ranges(start: Column, end: Column, transform: Definition, ranges: Ranges) -> Column:
+def touches_ranges(start: Column, end: Column, definition: Definition, ranges: Ranges) -> Column:
     """Return whether a session or cluster may touch a fragment that starts in one of the ranges.
 
     Args:
         start, end: the bounds of the session or cluster, BIGINT microseconds.
     """
-    gap = transform.window.merge_gap
+    gap = definition.window.merge_gap
     touches: list[Column] = []
     for range_start, range_end in ranges:
         starts_before = start <= uncompiled_literal(range_end + gap)
@@ -109,13 +109,13 @@ def touches_ranges(start: Column, end: Column, transform: Definition, ranges: Ra
     return reduce(or_, touches)
 
 
-def cluster_columns(transform: Definition) -> list[str]:
+def cluster_columns(definition: Definition) -> list[str]:
     """Return the columns that identify a cluster."""
-    return [*transform.keys, CLUSTER_START]
+    return [*definition.keys, CLUSTER_START]
 
 
-def cluster_window(transform: Definition) -> WindowSpec:
-    return Window.partitionBy(cluster_columns(transform))
+def cluster_window(definition: Definition) -> WindowSpec:
+    return Window.partitionBy(cluster_columns(definition))
 
 
 def is_plain(over: WindowSpec | None = None) -> Column:
@@ -141,19 +141,19 @@ def is_plain(over: WindowSpec | None = None) -> Column:
     return is_punctual & has_one_island & spans_cluster
 
 
-def are_all_plain(fragments: pa.Table, transform: Definition) -> bool:
+def are_all_plain(fragments: pa.Table, definition: Definition) -> bool:
     """Return whether all clusters of fragments in memory are plain, by the rules of `is_plain`.
 
     The result is also False if keys are equal in the engine by other rules than in memory.
     """
-    for key in transform.keys:
+    for key in definition.keys:
         if not is_comparable(fragments.schema.field(key).type):
             return False
-    columns = ["window_start", "window_end", WATERMARK_BEFORE, *transform.keys]
+    columns = ["window_start", "window_end", WATERMARK_BEFORE, *definition.keys]
     admitted = pc.and_(pc.is_valid(fragments["window_start"]), fragments[ADMITTED])
     by_key = defaultdict[tuple[Any, ...], list[_Fragment]](list)
     for row in to_dicts(fragments.filter(admitted).select(columns)):
-        key_values = tuple(row[name] for name in transform.keys)
+        key_values = tuple(row[name] for name in definition.keys)
         fragment = _Fragment(row["window_start"], row["window_end"], row[WATERMARK_BEFORE])
         by_key[key_values].append(fragment)
     for key_fragments in by_key.values():
@@ -202,13 +202,13 @@ def _is_plain(cluster: Sequence[_Fragment]) -> bool:
     return starts_early and ends_last
 
 
-def earliest_open(transform: Definition, current: AsOf) -> Column:
+def earliest_open(definition: Definition, current: AsOf) -> Column:
     """Return the start of the first cluster that events after `current` can still change.
 
     An event can change a cluster only if it is not too late. Its event time is then later than the
     watermark minus the sum of allowed lateness and gap. Such an event can only join sessions that
     end after that instant. The result is an aggregate `open_from` over clusters with their `_end`.
     """
-    settled = current.watermark - F.lit(transform.allowed_lateness + transform.window.merge_gap)
+    settled = current.watermark - F.lit(definition.allowed_lateness + definition.window.merge_gap)
     can_change = F.coalesce(F.col("_end") > settled, F.lit(True))
     return F.min(F.when(can_change, F.col(CLUSTER_START))).alias("open_from")

@@ -39,26 +39,26 @@ _FACTS = [WATERMARK_BEFORE, WATERMARK_AFTER, CLOCK, "arrival", "position"]
 """The columns of a fragment that determine how it merges and fires."""
 
 
-def _cell_length(transform: Definition) -> int:
+def _cell_length(definition: Definition) -> int:
     """Return the length, in microseconds, of the time cells that divide events into fragments."""
-    gap = transform.window.merge_gap
+    gap = definition.window.merge_gap
     return gap * max(1, min(GAPS, DAY_MICROS // gap))
 
 
-def widen_to_cells(ranges: Ranges, transform: Definition) -> Ranges:
+def widen_to_cells(ranges: Ranges, definition: Definition) -> Ranges:
     """Return ranges of event times, widened so that no bound lies between events of a fragment."""
-    size = _cell_length(transform)
+    size = _cell_length(definition)
     return merge_ranges((start // size * size, -(-end // size) * size) for start, end in ranges)
 
 
 def aggregate_fragments(
-    events: DataFrame, transform: Definition, log: Log, columns: list[Column]
+    events: DataFrame, definition: Definition, log: Log, columns: list[Column]
 ) -> DataFrame:
     """Aggregate classified events to fragments, with the columns that determine how fragments merge
     and fire.
     """
-    trigger = transform.trigger
-    gap = transform.window.merge_gap
+    trigger = definition.trigger
+    gap = definition.window.merge_gap
     if trigger.early.by_arrival:
         # Only this trigger needs to know whether an arrival closes the session of its own events.
         events = slot.add_watermark_after(events, log)
@@ -66,7 +66,7 @@ def aggregate_fragments(
         events = events.select("*", F.lit(None).cast("bigint").alias(WATERMARK_AFTER))
     start = F.unix_micros("window_start")
     watermark = F.unix_micros("watermark")
-    equal_columns = [*transform.keys, VERDICT, ADMITTED]
+    equal_columns = [*definition.keys, VERDICT, ADMITTED]
     aggregates = [
         _first_watermark(watermark),
         F.min(WATERMARK_AFTER).alias(WATERMARK_AFTER),
@@ -76,7 +76,7 @@ def aggregate_fragments(
     if trigger.needs_rank:
         event_columns = [*equal_columns, "window_start", "window_end", "arrival", "position"]
         single_events = events.groupBy(event_columns).agg(*aggregates)
-        return _order_columns(single_events, transform)
+        return _order_columns(single_events, definition)
     # Events of one arrival join their sessions at the same time. Events within a span of one gap
     # always share a session. An event is ahead if it arrives while the watermark is before the
     # event's time. Without early firings, an event that is ahead is present whenever its session
@@ -90,11 +90,11 @@ def aggregate_fragments(
     aggregates += _first_places()
     aggregates += _fragment_bounds()
     by_span = spans.groupBy(*equal_columns, _SPAN).agg(*aggregates)
-    return _order_columns(_merge_touching(by_span, transform, equal_columns), transform)
+    return _order_columns(_merge_touching(by_span, definition, equal_columns), definition)
 
 
 def _merge_touching(
-    fragments: DataFrame, transform: Definition, equal_columns: list[str]
+    fragments: DataFrame, definition: Definition, equal_columns: list[str]
 ) -> DataFrame:
     """Merge fragments that touch each other, and return all fragments.
 
@@ -106,7 +106,7 @@ def _merge_touching(
     """
     start = F.unix_micros("window_start")
     end = F.unix_micros("window_end")
-    cell = floor_to(start, _cell_length(transform), 0)
+    cell = floor_to(start, _cell_length(definition), 0)
     with_cells = fragments.withColumns({"_start": start, "_end": end, _CELL: cell})
     cell_columns = [*equal_columns, _CELL]
     chains = add_chains(with_cells, cell_columns, _SPAN)
@@ -117,7 +117,7 @@ def _merge_touching(
     ]
     aggregates += _first_places()
     aggregates += _fragment_bounds()
-    aggregates += slices.merge_slice_columns(fragments, transform)
+    aggregates += slices.merge_slice_columns(fragments, definition)
     return chains.groupBy(*cell_columns, _SPAN).agg(*aggregates).drop(_CELL)
 
 
@@ -134,11 +134,11 @@ def _first_watermark(watermark: Column) -> Column:
     return F.when(F.count(watermark) == F.count("*"), F.min(watermark)).alias(WATERMARK_BEFORE)
 
 
-def _order_columns(fragments: DataFrame, transform: Definition) -> DataFrame:
+def _order_columns(fragments: DataFrame, definition: Definition) -> DataFrame:
     """Return fragments with window and keys first, then the other stored columns."""
-    columns = transform.by_window
+    columns = definition.by_window
     columns += [VERDICT, ADMITTED]
     columns += _FACTS
     columns += ["events", "last_arrival"]
-    columns += transform.aggregates
+    columns += definition.aggregates
     return fragments.select(columns)

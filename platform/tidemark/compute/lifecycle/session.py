@@ -36,36 +36,36 @@ from tidemark.store.rows import Rows
 
 def aggregate_events(
     events: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     columns: list[Column],
     earlier_partials: DataFrame | None = None,
 ) -> DataFrame:
-    return aggregate_fragments(events, transform, log, columns)
+    return aggregate_fragments(events, definition, log, columns)
 
 
 def list_firings(
     stored: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     *,
     all_fire_once: bool = False,
 ) -> DataFrame:
-    fragments = add_clusters(stored, transform)
+    fragments = add_clusters(stored, definition)
     if all_fire_once:
-        return _list_plain_firings(fragments, transform, current)
+        return _list_plain_firings(fragments, definition, current)
     by_replay = replay_clusters(
-        fragments, transform, log, current, accumulation=transform.accumulation
+        fragments, definition, log, current, accumulation=definition.accumulation
     )
-    if transform.trigger.fires_early:
+    if definition.trigger.fires_early:
         return by_replay
-    return _list_plain_firings(fragments, transform, current).unionByName(by_replay)
+    return _list_plain_firings(fragments, definition, current).unionByName(by_replay)
 
 
-def _list_plain_firings(fragments: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
-    parts = F.collect_list(F.struct(partial_columns(transform))).alias("_upto")
-    clusters = _aggregate_clusters(fragments, transform, [parts])
+def _list_plain_firings(fragments: DataFrame, definition: Definition, current: AsOf) -> DataFrame:
+    parts = F.collect_list(F.struct(partial_columns(definition))).alias("_upto")
+    clusters = _aggregate_clusters(fragments, definition, [parts])
     firings = _fire_plain_clusters(clusters, current)
     row = F.struct("window_start", "window_end", F.lit(False).alias("_deleted"), "_upto")
     # An empty array of the right type.
@@ -81,7 +81,7 @@ def _list_plain_firings(fragments: DataFrame, transform: Definition, current: As
 
 def finish_windows(
     stored: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     *extra_columns: Column,
@@ -96,33 +96,33 @@ def finish_windows(
         near_ranges: ranges of event times. Only the sessions of clusters that may touch a
             fragment with its start in these ranges are returned; all sessions by default.
     """
-    fragments = add_clusters(stored, transform)
+    fragments = add_clusters(stored, definition)
     if near_ranges != ALL_WINDOWS:
-        end = F.max("_end").over(cluster_window(transform))
+        end = F.max("_end").over(cluster_window(definition))
         fragments = fragments.withColumn("_until", end)
         fragments = fragments.where(
-            touches_ranges(F.col(CLUSTER_START), F.col("_until"), transform, near_ranges)
+            touches_ranges(F.col(CLUSTER_START), F.col("_until"), definition, near_ranges)
         )
-    aggregates = merge_columns_with_facts(transform)
+    aggregates = merge_columns_with_facts(definition)
     aggregates.extend(extra_columns)
     parts: list[DataFrame] = []
-    if all_fire_once or not transform.trigger.fires_early:
-        clusters = _aggregate_clusters(fragments, transform, aggregates)
+    if all_fire_once or not definition.trigger.fires_early:
+        clusters = _aggregate_clusters(fragments, definition, aggregates)
         parts.append(_fire_plain_clusters(clusters, current).drop(FIRED))
     if not all_fire_once:
         names = None
         if extra_columns:
             # The extra columns may aggregate any column of the partials.
-            names = [name for name in stored.columns if name not in transform.by_window]
-        replayed = replay_clusters(fragments, transform, log, current, names=names)
-        parts.append(_merge_fragments(replayed.where("_live"), transform, [], aggregates))
+            names = [name for name in stored.columns if name not in definition.by_window]
+        replayed = replay_clusters(fragments, definition, log, current, names=names)
+        parts.append(_merge_fragments(replayed.where("_live"), definition, [], aggregates))
     rows = reduce(DataFrame.unionByName, parts)
-    return finish_rows(rows.withColumnRenamed("pane", "revision"), transform, current)
+    return finish_rows(rows.withColumnRenamed("pane", "revision"), definition, current)
 
 
 def compute_changes(
     stored: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     previous: AsOf,
@@ -132,31 +132,31 @@ def compute_changes(
 ) -> DataFrame:
     # Return current rows that fired or became final between the two moments, and rows of
     # sessions that no longer exist.
-    fragments = add_clusters(stored, transform)
-    has_fired = slot.has_fired_since(transform, previous)
-    is_newly_final = slot.has_become_final(transform, current, previous)
-    aggregates = merge_columns_with_facts(transform)
+    fragments = add_clusters(stored, definition)
+    has_fired = slot.has_fired_since(definition, previous)
+    is_newly_final = slot.has_become_final(definition, current, previous)
+    aggregates = merge_columns_with_facts(definition)
     parts: list[DataFrame] = []
-    if not transform.trigger.fires_early:
-        clusters = _aggregate_clusters(fragments, transform, aggregates)
+    if not definition.trigger.fires_early:
+        clusters = _aggregate_clusters(fragments, definition, aggregates)
         if opened is not None:
-            clusters = observe_rows(clusters, opened, earliest_open(transform, current))
+            clusters = observe_rows(clusters, opened, earliest_open(definition, current))
             opened = None
         firings = _fire_plain_clusters(clusters, current)
         plain_rows = firings.where(has_fired | is_newly_final).drop(FIRED)
         parts.append(plain_rows.withColumn("_deleted", F.lit(False)))
     if not all_fire_once:
-        replayed = replay_clusters(fragments, transform, log, current, opened=opened)
-        changed = _select_changed(replayed, transform, has_fired, is_newly_final)
-        parts.append(_merge_fragments(changed, transform, ["_deleted"], aggregates))
+        replayed = replay_clusters(fragments, definition, log, current, opened=opened)
+        changed = _select_changed(replayed, definition, has_fired, is_newly_final)
+        parts.append(_merge_fragments(changed, definition, ["_deleted"], aggregates))
     renamed = reduce(DataFrame.unionByName, parts).withColumnsRenamed(
         {"pane": "revision", "_deleted": IS_DELETED}
     )
-    return finish_rows(renamed, transform, current)
+    return finish_rows(renamed, definition, current)
 
 
 def _select_changed(
-    rows: DataFrame, transform: Definition, has_fired: Column, is_newly_final: Column
+    rows: DataFrame, definition: Definition, has_fired: Column, is_newly_final: Column
 ) -> DataFrame:
     """Return the rows that changed since the last run, given the firings of replayed clusters.
 
@@ -190,43 +190,43 @@ def _select_changed(
     disappeared = F.filter("_replaces", lambda replaced: replaced["_deleted"])
     deleted_rows = F.transform(disappeared, to_deleted_row)
     entries = F.concat(current_rows, F.filter(deleted_rows, lambda _: has_fired))
-    changed = rows.select(*transform.keys, F.explode(entries).alias("_entry"))
-    return changed.select(*transform.keys, "_entry.*")
+    changed = rows.select(*definition.keys, F.explode(entries).alias("_entry"))
+    return changed.select(*definition.keys, "_entry.*")
 
 
-def repartition_for_merge(stored: DataFrame, transform: Definition) -> DataFrame:
+def repartition_for_merge(stored: DataFrame, definition: Definition) -> DataFrame:
     # Finding clusters shuffles the fragments by key anyway.
     return stored
 
 
-def all_fire_once(stored: Rows, transform: Definition) -> bool:
-    if transform.trigger.fires_early:
+def all_fire_once(stored: Rows, definition: Definition) -> bool:
+    if definition.trigger.fires_early:
         return False
     if not isinstance(stored, DataFrame):
-        return are_all_plain(stored, transform)
+        return are_all_plain(stored, definition)
     # All clusters are plain if all fragments are ahead. The engine only has to scan the fragments.
     behind = F.col(WATERMARK_BEFORE) >= F.unix_micros("window_start")
     return stored.where(F.col(ADMITTED) & behind).isEmpty()
 
 
-def find_open_from(stored: DataFrame, transform: Definition, current: AsOf) -> DataFrame:
+def find_open_from(stored: DataFrame, definition: Definition, current: AsOf) -> DataFrame:
     """Return one row with `open_from`, BIGINT microseconds, as `earliest_open` computes it.
 
     `open_from` is the start of the first session that events of arrivals after `current` can still
     change; null if no session can change.
     """
-    fragments = add_clusters(stored, transform)
-    clusters = fragments.groupBy(cluster_columns(transform)).agg(F.max("_end").alias("_end"))
-    return clusters.agg(earliest_open(transform, current))
+    fragments = add_clusters(stored, definition)
+    clusters = fragments.groupBy(cluster_columns(definition)).agg(F.max("_end").alias("_end"))
+    return clusters.agg(earliest_open(definition, current))
 
 
 def _aggregate_clusters(
-    fragments: DataFrame, transform: Definition, aggregates: list[Column]
+    fragments: DataFrame, definition: Definition, aggregates: list[Column]
 ) -> DataFrame:
     """Return clusters with their `_end`, `_plain`, and the given aggregates of their fragments."""
     end = F.max("_end").alias("_end")
     plain = is_plain().alias("_plain")
-    return fragments.groupBy(cluster_columns(transform)).agg(end, plain, *aggregates)
+    return fragments.groupBy(cluster_columns(definition)).agg(end, plain, *aggregates)
 
 
 def _fire_plain_clusters(clusters: DataFrame, current: AsOf) -> DataFrame:
@@ -248,7 +248,7 @@ def _fire_plain_clusters(clusters: DataFrame, current: AsOf) -> DataFrame:
 
 
 def _merge_fragments(
-    firings: DataFrame, transform: Definition, extra_names: list[str], aggregates: list[Column]
+    firings: DataFrame, definition: Definition, extra_names: list[str], aggregates: list[Column]
 ) -> DataFrame:
     """Return the rows of firings, each merged from the partials in its `_upto`.
 
@@ -256,7 +256,7 @@ def _merge_fragments(
         extra_names: further columns of the firings to return.
         aggregates: the aggregates of the partials.
     """
-    group_columns = transform.by_window
+    group_columns = definition.by_window
     group_columns += ["pane", PHASE]
     group_columns += extra_names
     partials = firings.select(*group_columns, F.explode_outer("_upto").alias("_part"))

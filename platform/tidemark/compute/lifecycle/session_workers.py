@@ -43,7 +43,7 @@ _PLAN = data_type(
 
 def replay_clusters(
     fragments: DataFrame,
-    transform: Definition,
+    definition: Definition,
     log: Log,
     current: AsOf,
     *,
@@ -68,12 +68,12 @@ def replay_clusters(
         opened: an observation that receives `open_from` (see `earliest_open`); None if the caller
             does not need it.
     """
-    if not transform.trigger.fires_early:
-        by_cluster = cluster_window(transform)
+    if not definition.trigger.fires_early:
+        by_cluster = cluster_window(definition)
         fragments = fragments.withColumn("_plain", is_plain(by_cluster)).where("NOT _plain")
-    names = names or partial_columns(transform)
-    counted, early = _add_ticks(fragments, transform.trigger.early, "early", log)
-    counted, late = _add_ticks(counted, transform.trigger.late, "late", log)
+    names = names or partial_columns(definition)
+    counted, early = _add_ticks(fragments, definition.trigger.early, "early", log)
+    counted, late = _add_ticks(counted, definition.trigger.late, "late", log)
     # The order is that of the fields of `Fragment`.
     facts = [
         F.col("_start").alias("start"),
@@ -86,20 +86,20 @@ def replay_clusters(
     facts += early
     facts += late
     part = F.struct(F.struct(facts).alias("_facts"), *names)
-    clusters = counted.groupBy(cluster_columns(transform)).agg(
+    clusters = counted.groupBy(cluster_columns(definition)).agg(
         F.collect_list(part).alias("_parts"), F.max("_end").alias("_end")
     )
     if opened is not None:
-        clusters = observe_rows(clusters, opened, earliest_open(transform, current))
-    planner = _Planner(transform.trigger, transform.allowed_lateness, accumulation)
+        clusters = observe_rows(clusters, opened, earliest_open(definition, current))
+    planner = _Planner(definition.trigger, definition.allowed_lateness, accumulation)
     plan = F.udf(planner, _PLAN, useArrow=False)
     all_facts = F.transform("_parts", lambda entry: entry["_facts"])
     firings = plan(all_facts, current.arrival, current.watermark)
-    planned = clusters.select(*transform.keys, "_parts", F.explode(firings).alias("_f"))
-    return planned.select(_firing_columns(transform, names))
+    planned = clusters.select(*definition.keys, "_parts", F.explode(firings).alias("_f"))
+    return planned.select(_firing_columns(definition, names))
 
 
-def _firing_columns(transform: Definition, names: list[str]) -> list[Column]:
+def _firing_columns(definition: Definition, names: list[str]) -> list[Column]:
     """Return the columns of a firing, computed from `_f`, its entry of `_PLAN`, and from `_parts`.
 
     Args:
@@ -126,7 +126,7 @@ def _firing_columns(transform: Definition, names: list[str]) -> list[Column]:
         F.timestamp_micros(firing["start"]).alias("window_start"),
         F.timestamp_micros(firing["end"]).alias("window_end"),
     ]
-    columns += [F.col(key) for key in transform.keys]
+    columns += [F.col(key) for key in definition.keys]
     columns += [
         firing["pane"].alias("pane"),
         firing["phase"].alias(PHASE),
@@ -139,8 +139,8 @@ def _firing_columns(transform: Definition, names: list[str]) -> list[Column]:
     return columns
 
 
-def partial_columns(transform: Definition) -> list[str]:
-    return [VERDICT, "events", "last_arrival", *transform.aggregates]
+def partial_columns(definition: Definition) -> list[str]:
+    return [VERDICT, "events", "last_arrival", *definition.aggregates]
 
 
 def _add_ticks(

@@ -74,10 +74,10 @@ def compute_fingerprint(transform: Definition) -> str:
     return compute_digest(definition)
 
 
-def used_lookups(transform: Definition) -> list[str]:
+def used_lookups(definition: Definition) -> list[str]:
     """Return the lookup tables of the source that the function takes."""
-    names = base_transform(transform).lookup_names
-    return [lookup for lookup in transform.source.lookups if lookup_name(lookup) in names]
+    names = base_transform(definition).lookup_names
+    return [lookup for lookup in definition.source.lookups if lookup_name(lookup) in names]
 
 
 def compute_digest(part: object) -> str:

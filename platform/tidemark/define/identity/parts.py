@@ -78,12 +78,14 @@ _FORWARD = ("code", "deduplicate", SOURCE)
 _BY = " by "
 
 
-def describe_parts(transform: Definition) -> dict[str, Part]:
-    return {name: Part(text, compute_digest(value)) for name, text, value in _list_parts(transform)}
+def describe_parts(definition: Definition) -> dict[str, Part]:
+    return {
+        name: Part(text, compute_digest(value)) for name, text, value in _list_parts(definition)
+    }
 
 
-def compare_parts(earlier: Mapping[str, Part], transform: Definition) -> list[Change]:
-    current = describe_parts(transform)
+def compare_parts(earlier: Mapping[str, Part], definition: Definition) -> list[Change]:
+    current = describe_parts(definition)
     changes = list[Change]()
     for name in {**current, **earlier}:
         before = earlier.get(name)
@@ -114,22 +116,22 @@ def _source_name(source: Part) -> str:
     return source.text.partition(_BY)[0]
 
 
-def _list_parts(transform: Definition) -> Iterator[tuple[str, str, object]]:
-    base = base_transform(transform)
-    source = transform.source
-    yield "window", str(transform.window), transform.window
-    yield "keys", ", ".join(transform.keys) or "none", transform.keys
-    for name, aggregate in transform.aggregates.items():
+def _list_parts(definition: Definition) -> Iterator[tuple[str, str, object]]:
+    base = base_transform(definition)
+    source = definition.source
+    yield "window", str(definition.window), definition.window
+    yield "keys", ", ".join(definition.keys) or "none", definition.keys
+    for name, aggregate in definition.aggregates.items():
         yield f"{AGGREGATE}{name}", str(aggregate), aggregate
-    lateness = transform.allowed_lateness
+    lateness = definition.allowed_lateness
     yield "allowed lateness", format_duration(lateness), lateness
-    yield "trigger", str(transform.trigger), transform.trigger
-    yield "accumulation", transform.accumulation or "none", transform.accumulation
+    yield "trigger", str(definition.trigger), definition.trigger
+    yield "accumulation", definition.accumulation or "none", definition.accumulation
     yield "deduplicate", str(base.deduplicate or "none"), base.deduplicate
-    description, identity = _describe_source(source, used_lookups(transform))
+    description, identity = _describe_source(source, used_lookups(definition))
     yield SOURCE, description, identity
     yield "code", f"version {compute_digest(base.function)}", base.function
-    for expectation in transform.expectations:
+    for expectation in definition.expectations:
         words = f"{expectation.expected}, {expectation.level}"
         yield f"{EXPECTATION}{expectation.name}", words, expectation
 

@@ -58,28 +58,28 @@ class RebuildStatus:
 
 
 def side_definition(
-    transform: Definition, name: str = REBUILD, verb: str = "rebuild"
+    definition: Definition, name: str = REBUILD, verb: str = "rebuild"
 ) -> WindowedTransform:
     """Return a copy of the definition with separate tables, `<asset>__<name>`.
 
     Args:
         verb: for the error message if the asset is a roll-up: what to do with its base instead.
     """
-    runner.refuse_rollup(transform, verb)
-    return base_transform(transform).with_side_tables(name)
+    runner.refuse_rollup(definition, verb)
+    return base_transform(definition).with_side_tables(name)
 
 
-def rebuild_tables(warehouse: Warehouse, transform: Definition) -> RebuildStatus:
+def rebuild_tables(warehouse: Warehouse, definition: Definition) -> RebuildStatus:
     """Build an asset's tables with the definition in the code, separate from the existing ones.
 
     If tables were already rebuilt with this definition, process only the arrivals since then.
     """
-    side = side_definition(transform)
-    asset = Asset(warehouse, transform)
+    side = side_definition(definition)
+    asset = Asset(warehouse, definition)
     newest_commit = asset.state.read_last_commit()
     if newest_commit.commit_number < 0:
         raise DataError(
-            f"'{transform.name}' has not run yet: `tidemark run {transform.name}` creates its "
+            f"'{definition.name}' has not run yet: `tidemark run {definition.name}` creates its "
             "tables."
         )
     if not _is_continuable(warehouse, side):
@@ -88,7 +88,7 @@ def rebuild_tables(warehouse: Warehouse, transform: Definition) -> RebuildStatus
     runner.incremental(warehouse, side)
     rebuilt = Asset(warehouse, side)
     return RebuildStatus(
-        asset=transform.name,
+        asset=definition.name,
         tables=list(swap.list_versions(rebuilt)),
         through=rebuilt.state.read_last_commit().after.newest_arrival,
         current=newest_commit.after.newest_arrival,
@@ -98,7 +98,7 @@ def rebuild_tables(warehouse: Warehouse, transform: Definition) -> RebuildStatus
 
 
 def promote_tables(
-    warehouse: Warehouse, transform: Definition, *, keep_backup: bool = True
+    warehouse: Warehouse, definition: Definition, *, keep_backup: bool = True
 ) -> RunFacts:
     """Replace an asset's tables by the rebuilt ones, with all arrivals so far.
 
@@ -111,10 +111,10 @@ def promote_tables(
             and the asset's newest run is not completely published.
         ConflictError: other runs of the asset kept committing first.
     """
-    side = side_definition(transform)
+    side = side_definition(definition)
     for _ in _yield_attempts():
-        wait_for_rewrite(warehouse, transform.source)
-        asset = Asset(warehouse, transform)
+        wait_for_rewrite(warehouse, definition.source)
+        asset = Asset(warehouse, definition)
         newest_commit = _wait_until_published(asset)
         next_number = newest_commit.commit_number + 1
         if isinstance(newest_commit, Promotion) and newest_commit.definition == compute_fingerprint(
@@ -126,7 +126,7 @@ def promote_tables(
         if not _is_continuable(warehouse, side):
             raise DataError(
                 f"There is nothing to promote: no tables were rebuilt with the definition of "
-                f"'{transform.name}' in the code. Run `tidemark rebuild {transform.name}` first."
+                f"'{definition.name}' in the code. Run `tidemark rebuild {definition.name}` first."
             )
         runner.incremental(warehouse, side)
         rebuilt = Asset(warehouse, side)
@@ -137,7 +137,7 @@ def promote_tables(
             or rebuilt_commit.after.at.arrival >= newest_commit.after.newest_arrival
         ):
             if keep_backup and not _is_published(asset, newest_commit):
-                raise _unpublished_error(transform, newest_commit)
+                raise _unpublished_error(definition, newest_commit)
             rebuilt_versions = swap.list_versions(rebuilt)
             backup = swap.list_versions(asset) if keep_backup else {}
             commit_info = Promotion(
@@ -154,19 +154,19 @@ def promote_tables(
             )
             with suppress(ConflictError):
                 return _store_and_finish(asset, commit_info)
-    raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
+    raise rebase.conflict_error(definition.name, _MAX_ATTEMPTS)
 
 
-def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
+def roll_back(warehouse: Warehouse, definition: Definition) -> RunFacts:
     """Restore an asset's tables as they were before their last promotion.
 
     The restored tables are up to date through the same arrival as before the promotion. The next
     run of the earlier definition processes later arrivals; runs of another definition are refused.
     """
-    _ = side_definition(transform)
+    _ = side_definition(definition)
     for _ in _yield_attempts():
-        wait_for_rewrite(warehouse, transform.source)
-        asset = Asset(warehouse, transform)
+        wait_for_rewrite(warehouse, definition.source)
+        asset = Asset(warehouse, definition)
         newest_commit = _wait_until_published(asset)
         promotion = _find_backup(asset, newest_commit)
         earlier_commit = asset.state.read_commit(promotion.commit_number - 1)
@@ -184,16 +184,16 @@ def roll_back(warehouse: Warehouse, transform: Definition) -> RunFacts:
         )
         with suppress(ConflictError):
             return _store_and_finish(asset, commit_info)
-    raise rebase.conflict_error(transform.name, _MAX_ATTEMPTS)
+    raise rebase.conflict_error(definition.name, _MAX_ATTEMPTS)
 
 
-def discard_tables(warehouse: Warehouse, transform: Definition) -> list[str]:
+def discard_tables(warehouse: Warehouse, definition: Definition) -> list[str]:
     """Delete rebuilt tables that were not promoted, and the last promotion's backup.
 
     Return the names of the deleted tables.
     """
-    tables = drop_asset(warehouse, side_definition(transform))
-    asset = Asset(warehouse, transform)
+    tables = drop_asset(warehouse, side_definition(definition))
+    asset = Asset(warehouse, definition)
     promotion = asset.state.read_last_commit().promoted
     if promotion >= 0:
         asset.state.forget_backup(promotion)
@@ -215,8 +215,8 @@ def _yield_attempts() -> Iterator[None]:
         wait_after_conflict(attempt)
 
 
-def _unpublished_error(transform: Definition, newest_commit: StateCommit) -> DataError:
-    name = transform.name
+def _unpublished_error(definition: Definition, newest_commit: StateCommit) -> DataError:
+    name = definition.name
     return DataError(
         f"The newest run of '{name}', commit {newest_commit.commit_number}, is not completely "
         f"published after {_PUBLISH_WAIT_SECONDS:.0f} seconds: it is still running, or it was "
@@ -233,10 +233,10 @@ def _store_and_finish(asset: Asset, commit_info: TableSwap) -> RunFacts:
 
 
 def _rename_tables(
-    versions: dict[str, int], side: Definition, transform: Definition
+    versions: dict[str, int], side: Definition, definition: Definition
 ) -> dict[str, tuple[str, int]]:
     """Return name and version of each rebuilt table, by the name of the table that it replaces."""
-    own_names = [transform.state_table, *swap.list_replaced(transform)]
+    own_names = [definition.state_table, *swap.list_replaced(definition)]
     side_names = [side.state_table, *swap.list_replaced(side)]
     renamed = dict[str, tuple[str, int]]()
     for own_name, side_name in zip(own_names, side_names, strict=True):

@@ -85,43 +85,45 @@ def _find_arrival_since(log: Log, instant: int) -> int | None:
     return None
 
 
-def replay_windows(warehouse: Warehouse, transform: Definition, first_arrival: int) -> ReplayResult:
+def replay_windows(
+    warehouse: Warehouse, definition: Definition, first_arrival: int
+) -> ReplayResult:
     """Recompute and replace the windows that hold an event of an arrival or of a later one.
 
     New arrivals are processed first. A replay excludes too-late events, as a stream does. If a
     correction had added too-late events to these windows, the next correction adds them again.
     """
-    facts = runner.replay(warehouse, transform, first_arrival)
-    return _build_result(warehouse, transform, transform, first_arrival, facts)
+    facts = runner.replay(warehouse, definition, first_arrival)
+    return _build_result(warehouse, definition, definition, first_arrival, facts)
 
 
 def replay_to_side_tables(
-    warehouse: Warehouse, transform: Definition, first_arrival: int, name: str
+    warehouse: Warehouse, definition: Definition, first_arrival: int, name: str
 ) -> ReplayResult:
     """Compute the windows that `replay_windows` would replace, and write them to separate tables.
 
     The separate tables are recreated each time. If the windows are sessions, all sessions are
     computed, because a session may cross any bound.
     """
-    side = side_definition(transform, name)
+    side = side_definition(definition, name)
     drop_asset(warehouse, side)
     facts = runner.replay(warehouse, side, first_arrival, into_empty=True)
-    return _build_result(warehouse, transform, side, first_arrival, facts)
+    return _build_result(warehouse, definition, side, first_arrival, facts)
 
 
-def side_definition(transform: Definition, name: str) -> WindowedTransform:
+def side_definition(definition: Definition, name: str) -> WindowedTransform:
     """Return a copy of the definition with separate tables, `<asset>__<name>`, for a replay."""
     if not NAME.fullmatch(name) or name == REBUILD:
         raise DefinitionError(
             f"A replay can't go into '{name}': use lower-case letters, digits and underscores, and "
             "start with a letter. 'rebuild' is reserved for `tidemark rebuild`."
         )
-    return rebuild.side_definition(transform, name, "replay")
+    return rebuild.side_definition(definition, name, "replay")
 
 
 def _build_result(
     warehouse: Warehouse,
-    transform: Definition,
+    definition: Definition,
     replayed: Definition,
     first_arrival: int,
     facts: RunFacts | None,
@@ -135,7 +137,7 @@ def _build_result(
         windows = facts.windows
         quarantined = facts.quarantined
     return ReplayResult(
-        asset=transform.name,
+        asset=definition.name,
         table=replayed.published_table,
         since=first_arrival,
         through=last_arrival,

@@ -128,7 +128,7 @@ def run_demo(
 
 def check_parity(
     store: "Warehouse",
-    transform: "Definition",
+    definition: "Definition",
     start: int | None = None,
     end: int | None = None,
 ) -> None:
@@ -143,27 +143,27 @@ def check_parity(
 
     windows = "all windows" if start is None else "quarantined windows"
     with report_step(f"parity: compare {windows} with a bounded computation") as work:
-        report = check_parity(store, transform, start, end)
+        report = check_parity(store, definition, start, end)
         work.note = format_count(report.windows, "row")
     record.record_comparison(store, report, start, end)
     print_report(report)
     faults = sorted(INTEGRITY_CHECKS & report.quarantined_by.keys())
     if faults:
         print_error(
-            f"'{transform.name}' has quarantined windows that fail {' and '.join(faults)}. This is "
-            f"{FAULT_TEXT}: {describe_remedy(transform)}"
+            f"'{definition.name}' has quarantined windows that fail {' and '.join(faults)}. "
+            f"This is {FAULT_TEXT}: {describe_remedy(definition)}"
         )
     if faults or not report.is_equal:
         raise typer.Exit(1)
 
 
-def _quarantined_span(store: "Warehouse", transform: "Definition") -> tuple[int, int] | None:
+def _quarantined_span(store: "Warehouse", definition: "Definition") -> tuple[int, int] | None:
     """Return a range of window starts with all quarantined windows; None if there are none."""
     from tidemark.store.rows import to_micros
 
-    if not store.has_table(transform.quarantine_table):
+    if not store.has_table(definition.quarantine_table):
         return None
-    starts = to_micros(store.load_rows(transform.quarantine_table)["window_start"])
+    starts = to_micros(store.load_rows(definition.quarantine_table)["window_start"])
     if starts:
         return (min(starts), max(starts) + 1)
     return None
@@ -211,25 +211,25 @@ def _ingest_until(
         work.note = format_count(sum(arrival.rows for arrival in arrivals), "reading")
 
 
-def _catch_up(store: "Warehouse", transform: "Definition") -> None:
+def _catch_up(store: "Warehouse", definition: "Definition") -> None:
     """Process all pending arrivals of the source. If the asset is new, do so by a backfill."""
     from tidemark.run import runner as run
 
-    if not store.has_table(transform.state_table):
-        with report_step(f"backfill {transform.name}") as work:
-            facts = run.backfill(store, transform)
+    if not store.has_table(definition.state_table):
+        with report_step(f"backfill {definition.name}") as work:
+            facts = run.backfill(store, definition)
             work.note = (
                 f"{format_count(facts.events, 'event')}, {facts.late:,} late, "
                 f"{facts.too_late:,} too late"
             )
-            if transform.expectations:
+            if definition.expectations:
                 work.note += (
                     f"; {format_count(facts.warned, 'window')} with warnings, "
                     f"{facts.quarantined:,} quarantined"
                 )
         return
-    with report_step(f"run {transform.name}") as work:
-        facts = run.incremental(store, transform)
+    with report_step(f"run {definition.name}") as work:
+        facts = run.incremental(store, definition)
         work.note = "no new arrivals" if facts is None else format_count(facts.events, "event")
 
 
@@ -256,22 +256,22 @@ def _play_kafka(store: "Warehouse", ingestion: "Ingestion", settings: Settings) 
 
 
 def _stream_days(
-    store: "Warehouse", transform: "Definition", play: "Play", settings: Settings, days: int
+    store: "Warehouse", definition: "Definition", play: "Play", settings: Settings, days: int
 ) -> list["Arrival"]:
     """Ingest the next days arrival by arrival, while a streaming query publishes them."""
     from tidemark.store.event_log.log import Log
     from tidemark_streaming.cli.processing.live import View
     from tidemark_streaming.cli.processing.stream import follow_query, is_finished
 
-    log = Log(store, transform.source)
+    log = Log(store, definition.source)
     last = log.find_last_arrival()
     begin = 0 if last is None else last.arrived_at
     before = -1 if last is None else last.arrival
     total = int(days * parse_duration("1 day") / parse_duration(SPAN))
     began = time.monotonic()
-    view = View(settings, transform, expected=total)
+    view = View(settings, definition, expected=total)
     with (
-        _start_query(settings, transform) as query,
+        _start_query(settings, definition) as query,
         _ingest_in_thread(play, begin, days) as feeding,
     ):
         period = "day" if days == 1 else f"{days} days"
@@ -292,24 +292,24 @@ def _stream_days(
 
 
 @contextmanager
-def _start_query(settings: Settings, transform: "Definition") -> Iterator["StreamingQuery"]:
+def _start_query(settings: Settings, definition: "Definition") -> Iterator["StreamingQuery"]:
     from tidemark import engine
     from tidemark.store.warehouse import Warehouse
     from tidemark_streaming.streams import continuous
 
-    spark = engine.connect_session(settings, continuous.session_id(settings, transform.name))
+    spark = engine.connect_session(settings, continuous.session_id(settings, definition.name))
     store = Warehouse.of_project(settings, spark)
     # A killed demo or the user may have started the query already: use it.
-    query = continuous.find_query(store, transform)
+    query = continuous.find_query(store, definition)
     ours = query is None
     if query is None:
         with report_step("start a streaming query"):
-            query = continuous.start_query(store, transform, watched=True)
+            query = continuous.start_query(store, definition, watched=True)
     try:
         yield query
     finally:
         if ours:
-            continuous.stop_query(store, transform)
+            continuous.stop_query(store, definition)
 
 
 @contextmanager

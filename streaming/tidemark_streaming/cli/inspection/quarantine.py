@@ -65,21 +65,21 @@ def list_quarantine(
     return Output(rows, lambda: _print_list(transform, rows, limit))
 
 
-def _print_list(transform: "Definition", rows: list[dict[str, Any]], limit: int) -> None:
+def _print_list(definition: "Definition", rows: list[dict[str, Any]], limit: int) -> None:
     if not rows:
-        message_console().print(f"No window of '{transform.name}' is in quarantine.")
+        message_console().print(f"No window of '{definition.name}' is in quarantine.")
         return
     cells = list[list[object]]()
     for row in rows[:limit]:
         cells_of_row: list[object] = [format_time(row["window_start"])]
-        for key in transform.keys:
+        for key in definition.keys:
             # As text, because the table would group the digits of a number.
             cells_of_row.append(None if row[key] is None else str(row[key]))
         failed = [f"{error['expectation']}: {error['observed']}" for error in _list_errors(row)]
         cells_of_row += (row["events"], "\n".join(failed), row["quarantine_status"])
         cells.append(cells_of_row)
-    columns = ("window start", *transform.keys, "events", "failed", "status")
-    title = f"{transform.name}: {format_count(len(rows), 'window')} in quarantine"
+    columns = ("window start", *definition.keys, "events", "failed", "status")
+    title = f"{definition.name}: {format_count(len(rows), 'window')} in quarantine"
     print_table(columns, cells, title)
     if len(rows) > limit:
         message_console().print(
@@ -100,14 +100,14 @@ def show_quarantine(asset: Asset, begin: From = None, end: To = None, key: Keys 
     return Output(rows, lambda: _print_windows(transform, rows))
 
 
-def _print_windows(transform: "Definition", rows: list[dict[str, Any]]) -> None:
+def _print_windows(definition: "Definition", rows: list[dict[str, Any]]) -> None:
     if not rows:
-        message_console().print(f"No such window of '{transform.name}' is in quarantine.")
+        message_console().print(f"No such window of '{definition.name}' is in quarantine.")
     for row in rows:
-        keys = escape(" ".join(f"{k}={row[k]}" for k in transform.keys))
+        keys = escape(" ".join(f"{k}={row[k]}" for k in definition.keys))
         title = f"{format_time(row['window_start'])} {keys}  [dim]{row['quarantine_status']}[/]"
         table = Table(title=title, title_justify="left", show_header=False)
-        for name in (*transform.aggregates, "events", "late_events", "timing", "final"):
+        for name in (*definition.aggregates, "events", "late_events", "timing", "final"):
             table.add_row(name, NONE if row[name] is None else escape(str(row[name])))
         for f in row["failed_expectations"]:
             table.add_section()

@@ -144,28 +144,28 @@ def _print_csv(columns: list[str], rows: list[dict[str, Any]]) -> None:
 
 def _read_asset(
     tables: "Tables",
-    transform: "Definition",
+    definition: "Definition",
     choice: "_Choice",
 ) -> "tuple[list[str], pa.Table | None, list[str]]":
     """Return the columns of an asset's table, the newest rows, and the columns to draw."""
     from tidemark.quality.quarantine import Choice
     from tidemark.store.key_choice import key_condition
 
-    asset = transform.name
+    asset = definition.name
     if choice.late:
-        table = _late_table(transform)
-        columns = _late_columns(transform)
+        table = _late_table(definition)
+        columns = _late_columns(definition)
         order_column = "arrival"
         further_columns = ["position"]
     else:
-        table = transform.published_table
-        columns = _window_columns(transform)
+        table = definition.published_table
+        columns = _window_columns(definition)
         order_column = "window_start"
-        further_columns = tables.existing_columns(table, transform.keys)
+        further_columns = tables.existing_columns(table, definition.keys)
     types = tables.column_types(table)
     if not types:
         message_console().print(f"'{asset}' has no rows yet: `tidemark run {asset}` computes them.")
-    Choice(keys=choice.keys).check_keys(transform)
+    Choice(keys=choice.keys).check_keys(definition)
     if not types:
         return [], None, columns
     with_keys = key_condition(choice.keys, types, asset)
@@ -225,13 +225,13 @@ def _read_events(
     return list(types), rows, columns
 
 
-def _late_table(transform: "Definition") -> str:
+def _late_table(definition: "Definition") -> str:
     from tidemark.define.rollup import base_transform
 
-    base = base_transform(transform)
-    if base.name != transform.name:
+    base = base_transform(definition)
+    if base.name != definition.name:
         raise DefinitionError(
-            f"'{transform.name}' is a roll-up, and its too-late events are those of "
+            f"'{definition.name}' is a roll-up, and its too-late events are those of "
             f"'{base.name}': use `tidemark show {base.name} --late`."
         )
     return base.late_table
@@ -267,14 +267,14 @@ def _combine_conditions(
     return reduce(and_, conditions)
 
 
-def _window_columns(transform: "Definition") -> list[str]:
+def _window_columns(definition: "Definition") -> list[str]:
     standard = ["late_events", "revision", "timing", "final"]
-    return ["window_start", *transform.keys, *transform.aggregates, *standard]
+    return ["window_start", *definition.keys, *definition.aggregates, *standard]
 
 
-def _late_columns(transform: "Definition") -> list[str]:
+def _late_columns(definition: "Definition") -> list[str]:
     standard = ["window_start", "reason", "lateness_seconds", "correlation_id"]
-    return [*transform.source.columns, *standard]
+    return [*definition.source.columns, *standard]
 
 
 def _print_table(rows: "pa.Table", columns: list[str], limit: int) -> None:

@@ -107,20 +107,20 @@ def tap_rows(
     _tap_asset(home, tapped, choice)
 
 
-def _tap_asset(home: Home, transform: "Definition", choice: "_Choice") -> None:
+def _tap_asset(home: Home, definition: "Definition", choice: "_Choice") -> None:
     from tidemark.verify.tap import find_step, list_steps, tap_step
 
     if choice.step is None:
-        steps = {step.name: step.meaning for step in list_steps(transform)}
+        steps = {step.name: step.meaning for step in list_steps(definition)}
         _print_steps(steps, json=choice.json)
         return
-    step = find_step(transform, choice.step)
+    step = find_step(definition, choice.step)
     # Look for new runs before the engine starts, so that runs that end in the meantime are shown.
-    runs = _find_runs(home, transform, choice.number, following=choice.following)
+    runs = _find_runs(home, definition, choice.number, following=choice.following)
     store = home.open_warehouse()
     with suppress_interrupt(following=choice.following):
         for row in runs:
-            result = tap_step(store, transform, step, row["commit_number"], choice.limit)
+            result = tap_step(store, definition, step, row["commit_number"], choice.limit)
             if choice.json:
                 commit = {"run": row["run"], "commit_number": row["commit_number"]}
                 _print_json_lines(commit, step.name, result.rows)
@@ -179,12 +179,12 @@ def _print_steps(steps: Mapping[str, str], *, json: bool) -> None:
 
 
 def _find_runs(
-    home: Home, transform: "Definition", number: int | None, *, following: bool
+    home: Home, definition: "Definition", number: int | None, *, following: bool
 ) -> Iterator[dict[str, Any]]:
     from tidemark_streaming.snapshot.ledger_reader import NewRuns
 
     snapshot = home.open_snapshot()
-    asset = transform.name
+    asset = definition.name
     if following:
         newer = NewRuns(snapshot, asset)
         newer.take_runs()

@@ -47,12 +47,12 @@ class View:
     """
 
     def __init__(
-        self, settings: Settings, transform: Definition, expected: int | None = None
+        self, settings: Settings, definition: Definition, expected: int | None = None
     ) -> None:
-        self._snapshot = Snapshot(settings, [transform])
-        self._transform = transform
+        self._snapshot = Snapshot(settings, [definition])
+        self._transform = definition
         self._expected = expected
-        self._newer = NewRuns(self._snapshot, transform.name)
+        self._newer = NewRuns(self._snapshot, definition.name)
         self._run = ""
         self._recent: deque[dict[str, Any]] = deque(maxlen=_SHOWN)
         self._first: Look | None = None

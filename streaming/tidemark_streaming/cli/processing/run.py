@@ -62,12 +62,12 @@ def run_asset(
     return Output(to_json(facts), show)
 
 
-def explain_no_run(home: Home, transform: "Definition") -> str:
+def explain_no_run(home: Home, definition: "Definition") -> str:
     """Return why a run had nothing to do, and which command adds arrivals."""
     from tidemark.define.derived.derived_source import DerivedSource
 
-    asset = transform.name
-    source = transform.source
+    asset = definition.name
+    source = definition.source
     progress = home.open_snapshot().read_source(source)
     behind = list[str]()
     for name, count in progress.lag_arrivals.items():
