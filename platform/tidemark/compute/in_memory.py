@@ -318,12 +318,12 @@ def _mask_changes(
         window_end, fired: the end of each window, and the arrival at which a trigger fired it.
     """
     ends = _to_micros(window_end)
-    before = _finite_watermark(commit_info.before.at)
-    after = _finite_watermark(commit_info.after.at)
+    watermark_before = _finite_watermark(commit_info.before.at)
+    watermark_after = _finite_watermark(commit_info.after.at)
     final_watermarks = _find_final_watermark(ends, definition)
     fired_again = fired > commit_info.before.at.arrival
-    closed = (ends > before) & (ends <= after)
-    became_final = (final_watermarks > before) & (final_watermarks <= after)
+    closed = (ends > watermark_before) & (ends <= watermark_after)
+    became_final = (final_watermarks > watermark_before) & (final_watermarks <= watermark_after)
     return fired_again | closed | became_final
 
 

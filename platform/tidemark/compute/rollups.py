@@ -61,9 +61,9 @@ def plan_rollup(asset: Asset) -> tuple[Following, Counter[int]] | None:
     commits = asset.state.read_commits_after(published_number)
     if not commits:
         return None
-    before = find_rollup_coverage(transform, commits[0].before)
-    after = find_rollup_coverage(transform, commits[-1].after)
-    ranges = _find_replaced_windows(transform, before, commits)
+    coverage_before = find_rollup_coverage(transform, commits[0].before)
+    coverage_after = find_rollup_coverage(transform, commits[-1].after)
+    ranges = _find_replaced_windows(transform, coverage_before, commits)
     if published_number < 0 and warehouse.has_table(transform.published_table):
         # The existing rows are from a base that was dropped and recreated, or from an earlier
         # definition of the roll-up (`store.commits.rollup_generation`).
@@ -72,8 +72,8 @@ def plan_rollup(asset: Asset) -> tuple[Following, Counter[int]] | None:
         run=uuid.uuid4().hex,
         started=started,
         commit_number=commits[-1].commit_number,
-        before=before,
-        after=after,
+        before=coverage_before,
+        after=coverage_after,
         ranges=ranges,
         base_run=commits[-1].run,
     )
@@ -81,7 +81,7 @@ def plan_rollup(asset: Asset) -> tuple[Following, Counter[int]] | None:
         (F.col("commit_number") > published_number)
         & (F.col("commit_number") <= commit_info.commit_number)
     )
-    assigned = assign_windows(warehouse, transform, new_partials.where(ADMITTED), after)
+    assigned = assign_windows(warehouse, transform, new_partials.where(ADMITTED), coverage_after)
     return commit_info, count_by_verdict(assigned, counted_column(transform))
 
 
@@ -169,7 +169,7 @@ def assign_windows(
         return rows
     timeline = warehouse.read_frame(definition.source.timeline_table)
     next_arrival = (F.col("arrival") + 1).alias("_came")
-    before = timeline.select(next_arrival, F.col("watermark_before").alias("_before"))
+    watermarks_before = timeline.select(next_arrival, F.col("watermark_before").alias("_before"))
     punctual = F.col(VERDICT) == classification.ON_TIME
     admitted = rows.where(ADMITTED).withColumnsRenamed(
         {"window_start": "_window_start", "window_end": "_window_end"}
@@ -183,7 +183,7 @@ def assign_windows(
     verdict = F.when(punctual, F.col(VERDICT)).otherwise(current_verdict)
     slot = F.when(verdict == classification.ON_TIME, 0).otherwise(F.col(SLOT))
     is_covered = punctual | (F.col(SLOT) - 1 <= rollup_coverage.position_column("arrival"))
-    partials = assigned.join(F.broadcast(before), late, "left").where(is_covered)
+    partials = assigned.join(F.broadcast(watermarks_before), late, "left").where(is_covered)
     classified = partials.withColumns({VERDICT: verdict, SLOT: slot.cast("bigint")})
     return classified.drop("_came", "_before")
 

@@ -78,7 +78,7 @@ class CommittedState:
         """
         transform = self._asset.transform
         commit_info = self._commit_info
-        before = commit_info.before
+        coverage_before = commit_info.before
         rows = rollups.assign_windows_within(
             self._asset,
             self.read_partials,
@@ -86,12 +86,12 @@ class CommittedState:
             find_affected_range(transform, commit_info),
         )
         if commit_info.recomputed_ranges is None:
-            end = find_final_end(transform, before)
+            end = find_final_end(transform, coverage_before)
             if end is not None and not transform.window.merges:
                 rows = rows.where(F.unix_micros("window_end") > uncompiled_literal(end))
-            if before.covers:
+            if coverage_before.covers:
                 newest = uncompiled_literal(commit_info.after.at.arrival)
-                rows = rows.where(before.position_column("arrival") < newest)
+                rows = rows.where(coverage_before.position_column("arrival") < newest)
         if planning is Planning.FEW:
             return rows
         return choose_lifecycle(transform).repartition_for_merge(rows, transform)

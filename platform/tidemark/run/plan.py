@@ -145,12 +145,12 @@ def plan_increment(
     arrivals, limited_by = admission.admit_arrivals(arrivals)
     if not arrivals:
         return None
-    after = newest_commit.after.advance_to(_position_after(arrivals[-1]))
+    coverage_after = newest_commit.after.advance_to(_position_after(arrivals[-1]))
     # Another definition may have had other sessions, so read all partials by default.
     open_before = None
     if newest_commit.definition == compute_fingerprint(asset.transform):
         open_before = newest_commit.open_from
-    commit_info = Increment(after=after, open_before=open_before)
+    commit_info = Increment(after=coverage_after, open_before=open_before)
     rows = sum(arrival.rows for arrival in arrivals)
     repeated_planning = None
     if recent_arrivals:
@@ -193,7 +193,7 @@ def _can_wait(asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arriv
     """
     if not arrivals or any(a.rows for a in arrivals) or newest_commit.commit_number < 0:
         return False
-    before = newest_commit.after.at
+    position_before = newest_commit.after.at
     newest = arrivals[-1]
     # More windows can change if a backfill has brought some windows ahead of the others, or if the
     # definition has changed.
@@ -202,7 +202,9 @@ def _can_wait(asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arriv
     ):
         return False
     first = arrivals[0].arrival
-    if first > before.arrival + 1 and asset.log.has_events(before.arrival, first - 1):
+    if first > position_before.arrival + 1 and asset.log.has_events(
+        position_before.arrival, first - 1
+    ):
         return False
 
     def read(table: str, bounds: Sequence[Condition], columns: Sequence[str]) -> pa.Table | None:
@@ -211,7 +213,7 @@ def _can_wait(asset: Asset, newest_commit: StateCommit, arrivals: Sequence[Arriv
         return asset.warehouse.load_rows(table, *bounds, columns=columns)
 
     return not can_change(
-        read, asset.counting_transform, asset.table_id, before, _position_after(newest)
+        read, asset.counting_transform, asset.table_id, position_before, _position_after(newest)
     )
 
 
@@ -234,15 +236,17 @@ def plan_backfill(
     if asset.transform.window.merges:
         ranges = ()
     newest_position = _position_after(newest)
-    after = newest_commit.after
+    coverage_after = newest_commit.after
     for first, bound in ranges:
-        after = after.with_backfill(BackfilledRange(first, bound, newest_position))
+        coverage_after = coverage_after.with_backfill(
+            BackfilledRange(first, bound, newest_position)
+        )
     return _plan_replacement(
         asset,
         newest_commit,
         Replacement(
             cause=Cause.BACKFILL,
-            after=after if ranges else Coverage(newest_position),
+            after=coverage_after if ranges else Coverage(newest_position),
             ranges=ranges,
             complete=complete,
         ),
@@ -270,9 +274,9 @@ def plan_replay(
     if not into_empty:
         return _plan_in_place(asset, newest_commit, Cause.BACKFILL, ranges)
     ranges = () if asset.transform.window.merges else ranges
-    after = Coverage(_position_after(newest))
+    coverage_after = Coverage(_position_after(newest))
     return _plan_replacement(
-        asset, newest_commit, Replacement(cause=Cause.BACKFILL, after=after, ranges=ranges)
+        asset, newest_commit, Replacement(cause=Cause.BACKFILL, after=coverage_after, ranges=ranges)
     )
 
 

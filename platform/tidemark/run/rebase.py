@@ -89,26 +89,29 @@ def _rebase_plan(
     if not newer_commits or any(newer.recomputed_ranges is not None for newer in newer_commits):
         return None
     newest = newer_commits[-1]
-    after = commit_info.after
+    coverage_after = commit_info.after
     counted = to_frame(asset.warehouse.spark, partials).drop("commit_number", MARKER)
     # The result must not include arrivals that a stream has counted from another event log.
     is_other_log = lineage.is_of_another_log(asset, newest)
     if is_other_log and commit_info.ranges:
         return None
     newest_position = newest.after.at
-    if commit_info.ranges and after.at.arrival > newest_position.arrival:
+    if commit_info.ranges and coverage_after.at.arrival > newest_position.arrival:
         # The windows outside of the ranges are up to date only as far as the stream is.
         return None
     if not is_other_log:
         between = Scope.beyond_coverage(
-            after, newest_position.arrival, commit_info.ranges, complete=commit_info.complete
+            coverage_after,
+            newest_position.arrival,
+            commit_info.ranges,
+            complete=commit_info.complete,
         )
         if between.through > between.after:
             further = count_scope(asset.log, asset.counting_transform, between)
             further_partials = temp_tables.materialize(further, few=todo.few)
             counted = counted.unionByName(to_frame(counted.sparkSession, further_partials))
-        if newest_position.arrival > after.at.arrival:
-            after = after.advance_to(newest_position)
+        if newest_position.arrival > coverage_after.at.arrival:
+            coverage_after = coverage_after.advance_to(newest_position)
     commit_number = newest.commit_number + 1
     partials = temp_tables.materialize(with_commit_number(counted, commit_number), few=todo.few)
     defined = commit_number
@@ -118,7 +121,7 @@ def _rebase_plan(
         commit_info,
         commit_number=commit_number,
         before=newest.after,
-        after=after,
+        after=coverage_after,
         # It is unknown which sessions are open. The next run determines this.
         open_from=None,
         defined=defined,

@@ -109,14 +109,14 @@ class FileConnector:
             unknown = [f for f in files if f.name not in ingested or f.name in displaced]
             self._landing_folder.compute_checksums(unknown)
             for file in unknown:
-                before = ingested.get(file.name)
+                ingested_position = ingested.get(file.name)
                 # A file that is renamed or deleted at this moment is skipped.
                 with suppress(FileNotFoundError):
                     if moved and moved[file.identity] > 0:
                         moved[file.identity] -= 1
                         continue
-                    if before is not None:
-                        self._check_unchanged(file, before)
+                    if ingested_position is not None:
+                        self._check_unchanged(file, ingested_position)
                         continue
                     self._check_beginning(file, deleted)
                     modified = file.modified // 1000

@@ -230,32 +230,36 @@ def _lower_arrivals(log: Log, recorded: Sequence[Arrival]) -> list[Arrival]:
     selected = [F.col("arrival").alias(CHUNK)]
     selected += [F.col(f"`{column}`") for column in columns]
     rows = events.select(selected)
-    facts = summarize_rows(source, rows, chunks, log.warehouse.spark)
-    found: list[Arrival] = []
-    before = None
+    summaries = summarize_rows(source, rows, chunks, log.warehouse.spark)
+    lowered_arrivals: list[Arrival] = []
+    watermark_before = None
     state = None
     for arrival, chunk in zip(recorded, chunks, strict=True):
-        seen = facts.get(arrival.arrival, ChunkSummary())
-        after, state = source.watermark.advance(
-            state, before, seen.observed, chunk.arrived_at, arrival.after
+        summary = summaries.get(arrival.arrival, ChunkSummary())
+        watermark_after, state = source.watermark.advance(
+            state, watermark_before, summary.observed, chunk.arrived_at, arrival.after
         )
         if arrival.silent_since is not None:
-            after = after_heartbeat(source.watermark, after, chunk.arrived_at, arrival.silent_since)
-        after = arrival.after if arrival.ends_source else _earlier_of(after, arrival.after)
-        found.append(
+            watermark_after = after_heartbeat(
+                source.watermark, watermark_after, chunk.arrived_at, arrival.silent_since
+            )
+        watermark_after = (
+            arrival.after if arrival.ends_source else _earlier_of(watermark_after, arrival.after)
+        )
+        lowered_arrivals.append(
             replace(
                 arrival,
                 arrived_at=chunk.arrived_at,
-                before=before,
-                after=after,
+                before=watermark_before,
+                after=watermark_after,
                 watermark_state=state,
-                min_event_time=seen.min_event_time,
-                max_event_time=seen.max_event_time,
-                future_timestamps=seen.future_timestamps,
+                min_event_time=summary.min_event_time,
+                max_event_time=summary.max_event_time,
+                future_timestamps=summary.future_timestamps,
             )
         )
-        before = after
-    return found
+        watermark_before = watermark_after
+    return lowered_arrivals
 
 
 def _with_new_ids(arrivals: Sequence[Arrival]) -> list[Arrival]:

@@ -332,8 +332,10 @@ class KafkaConnector:
     def _time_advances_watermark(self, last_arrival: Arrival, clock: int) -> bool:
         """Return whether an arrival without records at the time `clock` advances the watermark."""
         state = last_arrival.watermark_state
-        after = last_arrival.after
-        return self.source.watermark.advance(state, after, None, clock)[0] != after
+        watermark_after = last_arrival.after
+        return (
+            self.source.watermark.advance(state, watermark_after, None, clock)[0] != watermark_after
+        )
 
     @property
     def _value_format(self) -> Payload:

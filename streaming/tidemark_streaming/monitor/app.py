@@ -44,11 +44,11 @@ class _OverviewCache:
     def _read_overview(self) -> Overview:
         if self._last is None or time.monotonic() - self._last[0] > FRESH:
             overview = self._monitor.read()
-            before = {} if self._last is None else self._last[1].troubles
+            troubles_before = {} if self._last is None else self._last[1].troubles
             for name, why in overview.troubles.items():
-                if before.get(name) != why:
+                if troubles_before.get(name) != why:
                     logs.log_warning("can't be read", what=name, why=why)
-            for name in before.keys() - overview.troubles.keys():
+            for name in troubles_before.keys() - overview.troubles.keys():
                 logs.log_event("can be read again", what=name)
             self._last = (time.monotonic(), overview)
         return self._last[1]

@@ -233,12 +233,12 @@ def _set_polling_delay(warehouse: Warehouse) -> Iterator[None]:
         return
     conf = warehouse.spark.conf
     # The query keeps the delay. Queries of other warehouses may follow in the session.
-    before = str(conf.get(_POLLING_DELAY))
+    delay_before = str(conf.get(_POLLING_DELAY))
     conf.set(_POLLING_DELAY, _STORE_POLLING_DELAY)
     try:
         yield
     finally:
-        conf.set(_POLLING_DELAY, before)
+        conf.set(_POLLING_DELAY, delay_before)
 
 
 def _query_name(warehouse: Warehouse, definition: Definition) -> str:

@@ -33,12 +33,12 @@ def owned_by_process(spark: SparkSession, is_owned: bool) -> Iterator[None]:
     runs. If the query does not start, the previous owner is restored, because another process may
     have started the query first.
     """
-    before = spark.conf.get(_OWNER, "")
+    owner_before = spark.conf.get(_OWNER, "")
     spark.conf.set(_OWNER, json.dumps(this_process()) if is_owned else "")
     try:
         yield
     except BaseException:
-        spark.conf.set(_OWNER, before or "")
+        spark.conf.set(_OWNER, owner_before or "")
         raise
 
 

@@ -106,36 +106,38 @@ def poll_streams(
         starting: true if the orchestrator currently executes a run that starts streams.
     """
     supervised = set(assets)
-    before = dict[str, Stream]()
+    streams_before = dict[str, Stream]()
     for asset, request in desired_streams.read_all(settings).items():
         if asset not in supervised:
             continue
         stream = previous.get(asset)
         if stream is None or stream.since != request.since:
             stream = Stream(request.since)
-        before[asset] = stream
-    if not before:
+        streams_before[asset] = stream
+    if not streams_before:
         return {}
     running = dict[str, Query]()
     outage = None
     try:
-        running = queries.find_running(settings, before)
+        running = queries.find_running(settings, streams_before)
     except EngineError as error:
         outage = error
     if not starting:
-        before = _with_running(settings, before, running)
+        streams_before = _with_running(settings, streams_before, running)
         if outage is None:
-            before = {asset: _end_outage(stream, polled_at) for asset, stream in before.items()}
+            streams_before = {
+                asset: _end_outage(stream, polled_at) for asset, stream in streams_before.items()
+            }
     try:
         if outage is None:
-            endings = _find_endings(settings, before, running)
+            endings = _find_endings(settings, streams_before, running)
         else:
-            endings = _lost_endings(before, outage)
+            endings = _lost_endings(streams_before, outage)
     except EngineError as error:
         # The running streams are known; for the others, the engine does not report why they ended.
-        endings = _lost_endings(before, error)
+        endings = _lost_endings(streams_before, error)
     streams = dict[str, Stream]()
-    for asset, stream in before.items():
+    for asset, stream in streams_before.items():
         query = running.get(asset)
         ending = endings.get(asset)
         status = _next_status(stream, query, ending, polled_at, starting=starting)

@@ -85,10 +85,12 @@ def _find_step_index(steps: Steps, base: str, last_arrival: int) -> Column:
     Args:
         last_arrival: the last arrival of the rows.
     """
-    before, _ = steps.arrival_span(base)
-    if last_arrival <= before:
+    arrival_before, _ = steps.arrival_span(base)
+    if last_arrival <= arrival_before:
         return F.lit(-1)
     numbers = steps.step_indexes(base)
-    of_arrivals = [numbers.get(arrival, -1) for arrival in range(before + 1, last_arrival + 1)]
-    index = F.col("arrival") - uncompiled_literal(before + 1)
+    of_arrivals = [
+        numbers.get(arrival, -1) for arrival in range(arrival_before + 1, last_arrival + 1)
+    ]
+    index = F.col("arrival") - uncompiled_literal(arrival_before + 1)
     return F.coalesce(F.get(number_array(of_arrivals, "int"), index.cast("int")), F.lit(-1))

@@ -134,7 +134,7 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     """
     base = log.source.name
     asset = Asset(log.warehouse, chain.asset)
-    before, through = steps.arrival_span(base)
+    arrival_before, through = steps.arrival_span(base)
     marks = {a.arrival: a.after for a in steps.arrivals[base]}
     current = Coverage(TimelinePosition(through, marks[through]))
     first = steps.steps[0]
@@ -142,7 +142,7 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     assert last.results is not None
     if first.change is not None:
         return _list_changed_windows(asset, log, current, first.change.known, last.results.commit)
-    previous = Coverage(TimelinePosition(before, steps.watermark_before(base)))
+    previous = Coverage(TimelinePosition(arrival_before, steps.watermark_before(base)))
     transform = replace(chain.asset, accumulation="retracting")
     stored = _read_partials(
         asset, log, current, find_changeable_range(transform, previous), last.results.commit
@@ -152,9 +152,9 @@ def _list_changes(chain: Chain, log: Log, steps: Steps) -> DataFrame:
     wait = F.when(at_end, 0).otherwise(transform.allowed_lateness)
     fired = fired.where(slot.has_fired_since(transform, as_of(previous)))
     fired = _add_passing_step(fired, wait, log, steps)
-    step = F.when(_fires_alone(), F.col(FIRED) - F.lit(before + 1)).otherwise(F.col(STEP))
+    step = F.when(_fires_alone(), F.col(FIRED) - F.lit(arrival_before + 1)).otherwise(F.col(STEP))
     fired = _add_fired_window(fired.withColumn(STEP, step.cast("int")))
-    fired = fired.where(f"{STEP} BETWEEN 0 AND {through - before - 1}")
+    fired = fired.where(f"{STEP} BETWEEN 0 AND {through - arrival_before - 1}")
     return list_values(fired, transform, [STEP, "pane", *_FIRED_WINDOW])
 
 
@@ -272,11 +272,11 @@ def _add_passing_step(windows: DataFrame, wait: Column, log: Log, steps: Steps) 
     end by `wait`.
     """
     base = log.source.name
-    before = steps.watermark_before(base)
+    watermark_before = steps.watermark_before(base)
     advances = steps.watermark_advances(base)
     # Limit the sum, because even the watermark of a source that has ended is only INFINITY.
     settled = F.least(F.unix_micros("window_end") + wait, F.lit(INFINITY)) - 1
-    return add_settling_step(windows, STEP, settled, before, advances)
+    return add_settling_step(windows, STEP, settled, watermark_before, advances)
 
 
 def _check_types(source: DerivedSource, windows: DataFrame) -> None:

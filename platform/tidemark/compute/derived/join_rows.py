@@ -189,21 +189,21 @@ def _find_settled_times(join: Join, partner: str, high: int, steps: Steps) -> _R
 
 def _read_side(side: _Side, older: _Range | None, steps: Steps) -> DataFrame:
     """Return the new rows of a side, and the older ones with event times in a range."""
-    before, through = steps.arrival_span(side.log.source.name)
-    new = read_between(side.log, steps, before, through)
-    if older is None or before < 0:
+    arrival_before, through = steps.arrival_span(side.log.source.name)
+    new = read_between(side.log, steps, arrival_before, through)
+    if older is None or arrival_before < 0:
         return new
     low = max(older[0], BEGINNING)
     high = min(older[1] + 1, INFINITY)
-    return new.unionAll(read_between(side.log, steps, -1, before, low, high))
+    return new.unionAll(read_between(side.log, steps, -1, arrival_before, low, high))
 
 
 def _estimate_older(side: _Side, older: _Range | None, steps: Steps) -> int:
     """Return about how many rows before these steps have event times in a range."""
-    before, _ = steps.arrival_span(side.log.source.name)
-    if older is None or older[0] > older[1] or before < 0:
+    arrival_before, _ = steps.arrival_span(side.log.source.name)
+    if older is None or older[0] > older[1] or arrival_before < 0:
         return 0
-    return side.log.estimate_events(-1, before, older[0], older[1] + 1)
+    return side.log.estimate_events(-1, arrival_before, older[0], older[1] + 1)
 
 
 def _prepare_side(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> DataFrame:
@@ -212,9 +212,9 @@ def _prepare_side(side: _Side, rows: DataFrame, join: Join, steps: Steps) -> Dat
     if side.keeps_unpaired:
         reaches = join.reach.left_end if side.letter == "l" else join.reach.right_end
         end = reaches(F.col(TIME)) + F.lit(join.lateness or 0)
-        before = steps.watermark_before(side.partner)
+        watermark_before = steps.watermark_before(side.partner)
         advances = steps.watermark_advances(side.partner)
-        rows = add_settling_step(rows, _SETTLED, end, before, advances)
+        rows = add_settling_step(rows, _SETTLED, end, watermark_before, advances)
         # `greatest` skips nulls, but a row that has not been settled belongs to no step.
         alone = F.when(F.col(_SETTLED).isNotNull(), F.greatest(STEP, _SETTLED))
     return name_side(side.letter, side.log.source, rows, join.lateness, **{_ALONE: alone})

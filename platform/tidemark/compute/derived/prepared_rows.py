@@ -23,10 +23,12 @@ def prepared_rows(
 ) -> DataFrame:
     (log,) = logs
     preparation = derivation.preparation
-    before, through = steps.arrival_span(log.source.name)
+    arrival_before, through = steps.arrival_span(log.source.name)
     try:
         plan_check.check_function(log, preparation)
-        rows = call_function(log, preparation, log.read_events(before, through), before, through)
+        rows = call_function(
+            log, preparation, log.read_events(arrival_before, through), arrival_before, through
+        )
         _check_types(source, rows)
     except AnalysisException as error:
         raise DefinitionError(
@@ -38,7 +40,7 @@ def prepared_rows(
     order = Window.partitionBy("arrival").orderBy("position", exact_json(columns))
     # Each arrival of the only base is a step.
     return rows.select(
-        (F.col("arrival") - F.lit(before + 1)).cast("int").alias(STEP),
+        (F.col("arrival") - F.lit(arrival_before + 1)).cast("int").alias(STEP),
         (F.row_number().over(order) - 1).cast("bigint").alias("position"),
         origin_of(log.source).alias("read_from"),
         "correlation_id",

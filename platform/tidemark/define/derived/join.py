@@ -177,16 +177,16 @@ class Join(Pairing):
         A row of the join may have an event time that is earlier than the watermark of a base. With
         this lag, the row is nevertheless on time.
         """
-        before = max(-self.reach.low, 0)
-        after = max(self.reach.high, 0)
+        reach_before = max(-self.reach.low, 0)
+        reach_after = max(self.reach.high, 0)
         if self.how == "inner":
             if self.event_time == "latest":
                 return (0, 0)
-            return (0, after)
+            return (0, reach_after)
         lateness = self.lateness or 0
         if self.how == "left":
-            return (0, after + lateness)
-        return (before + lateness, after + lateness)
+            return (0, reach_after + lateness)
+        return (reach_before + lateness, reach_after + lateness)
 
 
 @check_arguments

@@ -153,10 +153,10 @@ def max_change_after_close(share: float, column: str = "events", *, level: str =
     _check_share("max_change_after_close", share)
 
     def validate(rows: DataFrame, batch: Evidence) -> Validation:
-        before = batch.published_rows().where("timing <> 'EARLY'")
+        published_rows = batch.published_rows().where("timing <> 'EARLY'")
         joined = (
             rows.alias("r")
-            .join(before.alias("p"), batch.same_window("r", "p"), "left")
+            .join(published_rows.alias("p"), batch.same_window("r", "p"), "left")
             .select(
                 "r.*",
                 F.col("p.commit_number").alias("_earlier"),

@@ -114,8 +114,8 @@ class PerPartition(Watermark):
                 partitions[value] = (newest, clock)
             elif text is not None:
                 partitions[value] = (int(text), clock)
-        after = forward(previous, self._reached_watermark(partitions, clock))
-        return after, self._to_json(partitions, clock, after)
+        watermark_after = forward(previous, self._reached_watermark(partitions, clock))
+        return watermark_after, self._to_json(partitions, clock, watermark_after)
 
     def _reached_watermark(self, partitions: _Partitions, clock: int) -> int | None:
         """Return the watermark that follows from the partitions; None if there are none."""

@@ -266,7 +266,7 @@ def _stream_days(
     log = Log(store, definition.source)
     last = log.find_last_arrival()
     begin = 0 if last is None else last.arrived_at
-    before = -1 if last is None else last.arrival
+    arrival_before = -1 if last is None else last.arrival
     total = int(days * parse_duration("1 day") / parse_duration(SPAN))
     began = time.monotonic()
     view = View(settings, definition, expected=total)
@@ -278,7 +278,7 @@ def _stream_days(
         message_console().print(f"streaming the next {period}, one arrival at a time …")
         follow_query(view, lambda look: is_finished(query, look, True) and feeding.done())
         feeding.result()
-    streamed = log.read_timeline(after_arrival=before)
+    streamed = log.read_timeline(after_arrival=arrival_before)
     if not streamed:
         message_console().print(f"The recording of {SOURCE} has ended: nothing is left to stream.")
         return log.read_timeline()[-total:]

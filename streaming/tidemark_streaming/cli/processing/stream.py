@@ -134,9 +134,9 @@ def stream_asset(
                     return
                 except TidemarkError as error:
                     entry.mark_waiting(error)
-                    before = query.runId
+                    run_id_before = query.runId
                     store, query = outage.retry_attempt(error, reconnect)
-                    entry.mark_healthy(is_restart=query.runId != before)
+                    entry.mark_healthy(is_restart=query.runId != run_id_before)
         finally:
             # A stopped engine has no stream to stop.
             with suppress(TidemarkError):
