@@ -154,6 +154,10 @@ class HomeReader:
 
     def read(self) -> HomeState:
         """Return the current state."""
+        with self.snapshot.tables.pin_all_versions():
+            return self._read_pinned()
+
+    def _read_pinned(self) -> HomeState:
         reads = Reads({})
         # The brokers are asked first, and answer while the tables are read.
         sinks = reads.attempt("topics", self._sinks.list_overviews)

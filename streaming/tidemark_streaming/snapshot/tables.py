@@ -5,7 +5,7 @@ An unchanged table is not read again, so that a process can poll all tables ever
 
 import time
 from collections.abc import Callable, Hashable, Sequence, Set
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -162,6 +162,13 @@ class Tables:
         ended = time.monotonic()
         self._results[key] = _Result(stamps, ended + self.pause_factor * (ended - begun), result)
         return result
+
+    def pin_all_versions(self) -> AbstractContextManager[None]:
+        """Let all reads of a `with` block use the version of each table that the first one finds.
+
+        In an object store, a table that does not exist is then no request.
+        """
+        return self._open.pin_all_versions()
 
     def open_table(self, table: str) -> DeltaTable | None:
         """Open the newest version of a table."""

@@ -1,8 +1,7 @@
-"""A proxy in front of an object store, which records each request, and can delay or change it."""
+"""A proxy in front of an object store, which records each request, and can change or refuse it."""
 
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -50,8 +49,6 @@ class StoreProxy:
         self.signers = set[str]()
         """The key, the region and the session token of each signature, such as
         `KEY/us-east-1/TOKEN`."""
-        self.delay = 0.0
-        """Seconds by which each request is delayed."""
         self.drops_conditions = False
         """True if the proxy removes the condition that a key must not exist."""
         self.refused_keys = set[str]()
@@ -145,7 +142,6 @@ class _Handler(BaseHTTPRequestHandler):
         if self.proxy.is_away:
             self.close_connection = True
             return
-        time.sleep(self.proxy.delay)
         length = int(self.headers.get("Content-Length") or 0)
         if self._find_signer().partition("/")[0] in self.proxy.refused_keys:
             self.rfile.read(length)

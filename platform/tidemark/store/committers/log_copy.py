@@ -87,13 +87,19 @@ class LogCopy:
         self._first = 0
         self._version = -1
         self._tag = ""
+        self._tags = dict[str, str]()
+        """The tags of the files in the copy, by name; empty for a file whose tag is not known."""
 
-    def open_newest(self, copied: CopiedTable | None, *, refresh: bool = True) -> CopiedTable:
+    def open_newest(
+        self, copied: CopiedTable | None, *, refresh: bool = True, verify: bool = False
+    ) -> CopiedTable:
         """Return the table at its newest version.
 
         Args:
             copied: the result of an earlier call in the same thread, which is updated if possible.
             refresh: false to return the newest version that this process knows, without a request.
+            verify: true to copy the log again if the store lacks a file of the copy, or has another
+                one.
 
         Raises:
             TableNotFoundError: the table does not exist.
@@ -101,7 +107,7 @@ class LogCopy:
         with self._lock:
             folder = self._folder
             if refresh or folder is None:
-                folder = self._copy_new_commits()
+                folder = self._copy_new_commits(verify=verify)
             if copied is None or copied.folder is not folder:
                 copied = CopiedTable(folder, self._url)
             elif copied.version() != self._version:
@@ -208,22 +214,29 @@ class LogCopy:
         if self._folder is None or has_checkpoint:
             self._folder = CopyFolder()
             self._first = version
+            self._tags = {}
         if has_checkpoint:
             (self._folder.log / checkpoint.name).hardlink_to(checkpoint)
         name = entry_name(version)
         (self._folder.log / name).hardlink_to(staged.log / name)
+        self._tags[name] = tag
         self._version = version
         self._tag = tag
 
-    def _copy_new_commits(self) -> CopyFolder:
+    def _copy_new_commits(self, *, verify: bool = False) -> CopyFolder:
         """Copy the new commits, and return the folder of the copy."""
         if self._folder is None or self._version - self._first >= _COPIED_COMMITS:
             return self._copy_all()
-        listing = list_from(self._remote, self._version)
+        if verify:
+            listing = list_from(self._remote, self._first, with_checkpoint=True)
+            if not self._has_all_files(listing):
+                return self._copy_all()
+        else:
+            listing = list_from(self._remote, self._version)
         newest_known = listing.commits.pop(self._version, None)
         has_same_history = newest_known is not None and newest_known.tag == self._tag
         next_version = self._version + 1
-        versions = sorted(listing.commits)
+        versions = sorted(version for version in listing.commits if version > self._version)
         has_gap = versions != list(range(next_version, next_version + len(versions)))
         if not has_same_history or has_gap:
             return self._copy_all()
@@ -232,6 +245,11 @@ class LogCopy:
             self._version = versions[-1]
             self._tag = listing.commits[self._version].tag
         return self._folder
+
+    def _has_all_files(self, listing: LogListing) -> bool:
+        """Return whether a listing from the first version on has all files of the copy."""
+        listed = {file.name: file.tag for file in _select_files_from(listing, self._first)}
+        return all(listed.get(name) == tag for name, tag in self._tags.items())
 
     def _copy_all(self) -> CopyFolder:
         """Copy the newest checkpoint and all later commits into a new folder, and return it."""
@@ -244,6 +262,7 @@ class LogCopy:
             first = max(listing.checkpoints, default=0)
             newest = max(listing.commits)
             folder = CopyFolder()
+            self._tags = {}
             try:
                 self._copy_files(folder, _select_files_from(listing, first))
             except FileNotFoundError:
@@ -262,6 +281,7 @@ class LogCopy:
         contents = self._remote.read_files([f"{LOG}/{file.name}" for file in files])
         for file, content in zip(files, contents, strict=True):
             (folder.log / file.name).write_bytes(content)
+            self._tags[file.name] = file.tag
 
 
 def _select_files_from(listing: LogListing, first_version: int) -> list[ListedFile]:

@@ -30,10 +30,15 @@ def checkpoint_name(version: int) -> str:
     return f"{version:020}.checkpoint.parquet"
 
 
-def list_from(table: ObjectFolder, version: int) -> LogListing:
-    """List the files of a transaction log from the commit of a version on."""
-    # This name is just before that of the commit.
-    pages = table.list_after(LOG, f"{version:020}.j")
+def list_from(table: ObjectFolder, version: int, *, with_checkpoint: bool = False) -> LogListing:
+    """List the files of a transaction log from the commit of a version on.
+
+    Args:
+        with_checkpoint: true to list the version's checkpoint, too.
+    """
+    # This name is just before that of the commit, or of the checkpoint.
+    name = f"{version:020}." if with_checkpoint else f"{version:020}.j"
+    pages = table.list_after(LOG, name)
     return _read_listing(chain.from_iterable(pages))
 
 

@@ -6,30 +6,53 @@
 import threading
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow.fs as pafs
 from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
 
 from tidemark.store.committers.client_options import open_delta_table
-from tidemark.store.committers.file_systems import local_folder
+from tidemark.store.committers.file_systems import file_system, local_folder
 from tidemark.store.committers.local_tables import LocalTables
 
 if TYPE_CHECKING:
     from tidemark.store.committers.stored_tables import StoredTables
 
 
+class _Instant:
+    """What a block of `pin_all_versions` has seen of the tables below a folder."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self.seen_tables = set[str]()
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        """The names of the folders below the folder, from one listing."""
+        system, folder = file_system(self._address)
+        entries = system.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+        return frozenset(entry.base_name for entry in entries)
+
+
+class _InstantOfThread(threading.local):
+    instant: _Instant | None = None
+
+
 class OpenTables:
     """The tables below a folder, each opened once per thread.
 
     Args:
-        reads_again: true to read transaction logs in an object store again, although this process
-            has copies of them.
+        verifies: true to check at each access that an object store still has all files of this
+            process's copies of transaction logs.
     """
 
-    def __init__(self, address: str, *, reads_again: bool = False) -> None:
+    def __init__(self, address: str, *, verifies: bool = False) -> None:
         self._address = address
-        self._tables = _tables_below(address, reads_again=reads_again)
+        self._tables = _tables_below(address, verifies=verifies)
         self._pinned_of_thread = threading.local()
+        self._of_thread = _InstantOfThread()
         self._reported = threading.local()
 
     def path_of(self, table: str) -> str:
@@ -60,14 +83,52 @@ class OpenTables:
         return self._tables.has_table(table)
 
     def open_newest(self, table: str) -> DeltaTable:
-        """Return a table at its newest version. The next call updates the returned object."""
+        """Return a table at its newest version. The next call updates the returned object.
+
+        Raises:
+            TableNotFoundError: the table does not exist.
+        """
+        instant = self._of_thread.instant
         is_version_fixed = self._pinned.get(table, False)
+        if instant is not None and self._has_seen(table, instant):
+            is_version_fixed = True
         opened = self._tables.find_opened(table) if is_version_fixed else None
         if opened is None:
             opened = self._tables.open_newest(table)
         if table in self._pinned:
             self._pinned[table] = True
+        if instant is not None:
+            instant.seen_tables.add(table)
         return opened
+
+    def _has_seen(self, table: str, instant: _Instant) -> bool:
+        """Return whether a block of `pin_all_versions` has opened a table before.
+
+        Raises:
+            TableNotFoundError: the listing of the block does not have the table.
+        """
+        if table in instant.seen_tables:
+            return True
+        # A table that this thread has open shows by itself whether it still exists.
+        is_new = self._tables.find_opened(table) is None
+        if is_new and table not in instant.folders:
+            raise TableNotFoundError(f"There is no table at {self.path_of(table)}")
+        return False
+
+    @contextmanager
+    def pin_all_versions(self) -> Iterator[None]:
+        """Let all accesses of the block use the version of each table that the first one finds.
+
+        Tables that do not exist are found with one listing for all of them.
+        """
+        if self._of_thread.instant is not None:
+            yield
+            return
+        self._of_thread.instant = _Instant(self._address)
+        try:
+            yield
+        finally:
+            self._of_thread.instant = None
 
     @contextmanager
     def pin_version(self, table: str) -> Iterator[None]:
@@ -156,11 +217,11 @@ class OpenTables:
         return self._pinned_of_thread.__dict__
 
 
-def _tables_below(address: str, *, reads_again: bool) -> "LocalTables | StoredTables":
+def _tables_below(address: str, *, verifies: bool) -> "LocalTables | StoredTables":
     folder = local_folder(address)
     if folder is not None:
         return LocalTables(address, folder)
     # The client of object stores is loaded only if it is needed.
     from tidemark.store.committers.stored_tables import StoredTables
 
-    return StoredTables(address, reads_again=reads_again)
+    return StoredTables(address, verifies=verifies)

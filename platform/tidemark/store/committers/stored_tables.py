@@ -21,12 +21,12 @@ class StoredTables:
     `OpenTables` describes the methods.
 
     Args:
-        reads_again: true to read transaction logs again, although this process has copies of them.
+        verifies: true to check at each access that the store still has all files of the copy.
     """
 
-    def __init__(self, address: str, *, reads_again: bool) -> None:
+    def __init__(self, address: str, *, verifies: bool) -> None:
         self._address = address
-        self._reads_again = reads_again
+        self._verifies = verifies
         self._of_thread = threading.local()
         self._copies: dict[str, LogCopy] = {}
 
@@ -42,7 +42,7 @@ class StoredTables:
     def open_newest(self, table: str) -> DeltaTable:
         # If the table does not exist any more, it must not stay open.
         known_copy = self._opened.pop(table, None)
-        opened = self._log_copy(table).open_newest(known_copy)
+        opened = self._log_copy(table).open_newest(known_copy, verify=self._verifies)
         self._opened[table] = opened
         return opened
 
@@ -92,8 +92,7 @@ class StoredTables:
     def _log_copy(self, table: str) -> LogCopy:
         copy = self._copies.get(table)
         if copy is None:
-            new_copy = LogCopy if self._reads_again else shared_copy
-            copy = new_copy(f"{self._address}/{table}")
+            copy = shared_copy(f"{self._address}/{table}")
             self._copies[table] = copy
         return copy
 

@@ -55,13 +55,21 @@ class TableAccess:
 
     def list_tables(self) -> list[str]:
         """Return the names of the Delta tables that exist."""
+        return [name for name in self._list_folders() if self._tables.has_table(name)]
+
+    def has_any_table(self) -> bool:
+        """Return whether a Delta table exists."""
+        return any(self._tables.has_table(name) for name in self._list_folders())
+
+    def _list_folders(self) -> list[str]:
+        """Return the names of the folders that may be tables, sorted."""
         system, folder = file_system(self._root)
         names = list[str]()
         for entry in system.get_file_info(pafs.FileSelector(folder, allow_not_found=True)):
             is_hidden = entry.base_name[0] in "._"
             if entry.type == pafs.FileType.Directory and not is_hidden:
                 names.append(entry.base_name)
-        return [name for name in sorted(names) if self._tables.has_table(name)]
+        return sorted(names)
 
     def find_head(self, table: str) -> Head | None:
         """Return a table's identity, newest version and properties; None without a table."""

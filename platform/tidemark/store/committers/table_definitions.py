@@ -24,6 +24,9 @@ _PROPERTIES_IN_OBJECT_STORES = {
     "delta.checkpointInterval": "10",
 }
 
+_tested_databases = set[str]()
+"""The addresses of the databases whose object store has conditional writes."""
+
 
 class TableDefinitions(TableAccess):
     """Creates and alters the tables below a folder."""
@@ -33,8 +36,8 @@ class TableDefinitions(TableAccess):
     ) -> bool:
         """Create a table. Return False if it exists already."""
         with translate_refusals(f"create table '{table}' in '{self._root}'"):
-            if not self._is_local and not self.list_tables():
-                conditional.prove_conditional_writes(self._root)
+            if not self._is_local:
+                self._demand_conditional_writes()
             try:
                 with self._tables.create_table(table) as path:
                     DeltaTable.create(
@@ -52,6 +55,17 @@ class TableDefinitions(TableAccess):
                     raise
                 return False
         return True
+
+    def _demand_conditional_writes(self) -> None:
+        """Refuse a store without conditional writes, before the first table of a database is made.
+
+        If the database has a table, its store was tested before.
+        """
+        if self._root in _tested_databases:
+            return
+        if not self.has_any_table():
+            conditional.prove_conditional_writes(self._root)
+        _tested_databases.add(self._root)
 
     def add_columns(self, table: str, schema: pa.Schema) -> None:
         """Add the columns of `schema` that a table lacks; they are null in its existing rows."""

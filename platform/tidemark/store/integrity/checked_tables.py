@@ -1,6 +1,7 @@
 """Open the tables of a folder for the check, each once, and note those that are broken."""
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -29,8 +30,12 @@ class CheckedTables:
         self.folder = folder
         self.broken: dict[str, Damage] = {}
         # An entry of a transaction log may have been lost since this process copied it.
-        self._tables = OpenTables(folder, reads_again=True)
+        self._tables = OpenTables(folder, verifies=True)
         self._opened: dict[str, DeltaTable | None] = {}
+
+    def pin_all_versions(self) -> AbstractContextManager[None]:
+        """Let tables that do not exist be no requests to an object store in a `with` block."""
+        return self._tables.pin_all_versions()
 
     def open_table(self, table: str, asset: str | None = None) -> DeltaTable | None:
         """Open a table; None if it does not exist or is damaged.

@@ -107,14 +107,15 @@ def _check_once(
     no damage.
     """
     tables = CheckedTables(folder)
-    ledger = tables.open_table(LEDGER)
-    for definition in definitions:
-        yield from AssetCheck(tables, definition).find_damage(ledger)
-    yield from find_lost_results(tables, definitions)
-    for source in sources:
-        yield from SourceCheck(tables, source).find_damage()
-    for table in SYSTEM_TABLES:
-        tables.open_table(table)
+    with tables.pin_all_versions():
+        ledger = tables.open_table(LEDGER)
+        for definition in definitions:
+            yield from AssetCheck(tables, definition).find_damage(ledger)
+        yield from find_lost_results(tables, definitions)
+        for source in sources:
+            yield from SourceCheck(tables, source).find_damage()
+        for table in SYSTEM_TABLES:
+            tables.open_table(table)
     yield from tables.broken.values()
 
 

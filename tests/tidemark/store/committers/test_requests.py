@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 from deltalake import write_deltalake
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyspark.sql import SparkSession
 
 from helpers.processes.store_proxy import StoreProxy, serve_proxy, summarize_requests
@@ -20,6 +21,7 @@ from tidemark.engine.launch import cache
 from tidemark.store.committers.committer import Committer
 from tidemark.store.committers.file_systems import file_system
 from tidemark.store.committers.log_copy import LogCopy
+from tidemark.store.committers.open_tables import OpenTables
 
 COMMITS = 12
 """The number of commits to a table, so that one of them writes a checkpoint."""
@@ -42,6 +44,15 @@ def open_database(place: str) -> Committer:
     return Committer(cast("SparkSession", None), place)
 
 
+def create_table(database: Committer, name: str) -> None:
+    database.create_table(name, row(0).schema, "Numbers", {})
+
+
+def drop_table(place: str, name: str) -> None:
+    system, folder = file_system(f"{place}/{name}")
+    system.delete_dir(folder)
+
+
 def row(n: int) -> pa.Table:
     return pa.table({"n": pa.array([n], pa.int64())})
 
@@ -49,7 +60,7 @@ def row(n: int) -> pa.Table:
 def create_numbers(place: str, commits: int = 0) -> Committer:
     """Create the table `numbers`, with the given number of appended rows."""
     database = open_database(place)
-    database.create_table("numbers", row(0).schema, "Numbers", {})
+    create_table(database, "numbers")
     for n in range(commits):
         database.append_rows(row(n), "numbers", "app", n)
     return database
@@ -84,6 +95,76 @@ def test_an_access_to_an_unchanged_table_is_one_request(proxy: StoreProxy, place
         assert [request.kind for request in counted] == ["LIST"]
 
 
+def test_a_new_table_is_two_requests_however_many_tables_there_are(
+    proxy: StoreProxy, place: str
+) -> None:
+    database = create_numbers(place)
+    for name in ("a", "b", "c"):
+        with proxy.count() as counted:
+            create_table(database, name)
+        assert len(counted) <= 2, summarize_requests(counted)
+
+
+def test_an_instant_looks_at_each_table_once_and_lists_absent_ones_together(
+    proxy: StoreProxy, place: str
+) -> None:
+    database = create_numbers(place, commits=2)
+    tables = OpenTables(place)
+    with proxy.count() as counted, tables.pin_all_versions():
+        for _ in range(2):
+            assert tables.open_newest("numbers").version() == 2
+            for absent in ("a", "b", "c"):
+                with pytest.raises(TableNotFoundError):
+                    tables.open_newest(absent)
+        database.append_rows(row(2), "numbers", "app", 2)
+        assert tables.open_newest("numbers").version() == 2
+    kinds = [request.kind for request in counted if "numbers" not in request.key]
+    assert kinds == ["LIST"], summarize_requests(counted)
+    assert tables.open_newest("numbers").version() == 3
+    # The next instant sees tables that did not exist, and those that do not exist any more.
+    create_table(database, "a")
+    drop_table(place, "numbers")
+    with tables.pin_all_versions():
+        assert tables.open_newest("a").version() == 0
+        for _ in range(2):
+            with pytest.raises(TableNotFoundError):
+                tables.open_newest("numbers")
+
+
+def test_a_verified_copy_is_one_request(proxy: StoreProxy, place: str) -> None:
+    create_numbers(place, commits=3)
+    # Another process copies the log from the store.
+    copied = LogCopy(f"{place}/numbers")
+    copied.open_newest(None)
+    with proxy.count() as counted:
+        assert copied.open_newest(None, verify=True).version() == 3
+    assert [request.kind for request in counted] == ["LIST"]
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_an_entry_that_was_lost_since_the_copy_is_noticed(
+    proxy: StoreProxy, place: str, version: int
+) -> None:
+    create_numbers(place, commits=3)
+    lose_entry(place, version)
+    assert OpenTables(place).open_newest("numbers").version() == 3
+    with pytest.raises(DeltaError):
+        OpenTables(place, verifies=True).open_newest("numbers")
+
+
+def test_a_newest_entry_that_was_lost_since_the_copy_is_noticed(
+    proxy: StoreProxy, place: str
+) -> None:
+    create_numbers(place, commits=3)
+    lose_entry(place, 3)
+    assert OpenTables(place, verifies=True).open_newest("numbers").version() == 2
+
+
+def lose_entry(place: str, version: int) -> None:
+    system, folder = file_system(f"{place}/numbers/_delta_log")
+    system.delete_file(f"{folder}/{version:020}.json")
+
+
 def test_a_repeated_append_is_one_request(proxy: StoreProxy, place: str) -> None:
     database = create_numbers(place, commits=3)
     with proxy.count() as counted:
@@ -107,8 +188,7 @@ def test_a_recreated_table_with_as_many_commits_is_not_confused_with_the_old_one
 ) -> None:
     reader = create_numbers(place, commits=3)
     before = reader.find_head("numbers")
-    system, path = file_system(f"{place}/numbers")
-    system.delete_dir(path)
+    drop_table(place, "numbers")
     assert reader.find_head("numbers") is None
     other = create_numbers(place)
     for n in (7, 8, 9):
