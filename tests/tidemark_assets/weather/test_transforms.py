@@ -63,14 +63,14 @@ def test_the_day_of_the_clock_change_has_23_readings(days: Warehouse) -> None:
     assert found["temperature"].between(found["coldest"], found["warmest"]).all()
 
 
-def test_an_impossible_wind_speed_is_quarantined(
+def test_an_impossible_wind_speed_is_a_warning(
     engine: Settings, spark: SparkSession, tmp_path: Path
 ) -> None:
     warehouse = Warehouse(spark, engine.warehouse, f"test_{uuid4().hex[:12]}", registered=False)
     excerpt = Excerpt(start="2013-02-12", days=1)
     list(play_files(warehouse, ingestion, tmp_path, excerpt, batch=None))
-    backfill(warehouse, temperature_hourly)
-    (withheld,) = warehouse.read_frame(temperature_hourly.quarantine_table).collect()
-    assert (withheld["origin"], str(withheld["window_start"])) == ("EWR", "2013-02-12 08:00:00")
-    assert withheld["wind"] > 1000
-    assert warehouse.read_frame("temperature_hourly").where("wind > 200").count() == 0
+    facts = backfill(warehouse, temperature_hourly)
+    assert (facts.warned, facts.quarantined) == (1, 0)
+    (marked,) = warehouse.read_frame("temperature_hourly").where("quality = 'warned'").collect()
+    assert (marked["origin"], str(marked["window_start"])) == ("EWR", "2013-02-12 08:00:00")
+    assert marked["wind"] > 1000
