@@ -120,7 +120,7 @@ def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:
     if warehouse.transaction_version(table, asset.commit_app) >= commit_info.commit_number:
         return 0
     published = table == asset.transform.published_table
-    return replace_rows(
+    replaced = replace_rows(
         warehouse,
         table,
         commit_info.taken[table],
@@ -130,6 +130,7 @@ def _take_over(asset: Asset, commit_info: TableSwap, table: str) -> int:
         feed=published,
         epoch=asset.start_epoch,
     )
+    return replaced or 0
 
 
 def count_rows(warehouse: Warehouse, table: str) -> int:

@@ -22,10 +22,11 @@ def replace_rows(
     feed: bool = False,
     vouches: Vouches | None = None,
     epoch: Epoch | None = None,
-) -> int:
+) -> int | None:
     """Replace all rows of a table, and return the number of new rows.
 
-    Return 0 if the table already has the transaction. A table that does not exist is created.
+    Return None if the table already has the transaction, or a later one of the same application. A
+    table that does not exist is created.
 
     Args:
         copied: the name and the version of the table that provides the rows.
@@ -43,10 +44,9 @@ def replace_rows(
         new_number = number
     with temp_tables(warehouse) as temp_files:
         copied_rows = materialize_copy(rows, temp_files, new_number)
-        replaced = warehouse.replace_rows(
+        return warehouse.replace_rows(
             copied_rows, table, "TRUE", app, number, vouches=vouches, epoch=epoch
         )
-        return replaced or 0
 
 
 def materialize_copy(rows: Rows, temp_files: TempTables, commit_number: int | None = None) -> Rows:

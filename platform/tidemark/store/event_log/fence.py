@@ -60,11 +60,18 @@ class Fence:
         """
         self._commit_rows(rows, None, vouches)
 
+    def take_number(self) -> int:
+        """Return the number of this writer's next commit.
+
+        The commit has no effect if another writer has taken the fence.
+        """
+        self._number += 1
+        return self._number
+
     def _commit_rows(
         self, rows: Rows, replacing: str | None, vouches: Vouches | None = None
     ) -> None:
-        self._number += 1
-        commit_id = (self.table, self.app, self._number)
+        commit_id = (self.table, self.app, self.take_number())
         if replacing is None:
             committed = self.warehouse.append_rows(rows, *commit_id, vouches=vouches)
         else:
