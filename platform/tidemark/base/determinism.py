@@ -5,7 +5,7 @@ can only be equal if they do not depend on the time, the place or the session of
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -105,12 +105,17 @@ def check_deterministic(owner: str, sql: str) -> None:
         )
 
 
-def find_nondeterminism(sql: str) -> str | None:
+def find_nondeterminism(sql: str, columns: Iterable[str] = ()) -> str | None:
     """Return why the result of a SQL expression does not depend on the row alone.
 
     The text continues a sentence, as in `calls rand(), which returns another value each time`.
     Return None if the result depends on the row alone.
+
+    Args:
+        columns: the names of the row's columns. A column takes precedence over a function that SQL
+            calls without parentheses. By default, only a name in backticks is taken for a column.
     """
+    column_names = {column.lower() for column in columns}
     tokens = ["", *_list_tokens(sql), "", ""]
     for index in range(1, len(tokens) - 2):
         previous, token, following, next_but_one = tokens[index - 1 : index + 3]
@@ -121,8 +126,10 @@ def find_nondeterminism(sql: str) -> str | None:
             return "contains a query, which reads a table whose version is not recorded"
         if name in _TYPES_OF_INSTANTS and _MOVING_INSTANT.match(following):
             return f"has the value {token} {following}, which is another one each time"
+        if name not in _WITHOUT_PARENTHESES or name in column_names:
+            continue
         is_column = token.startswith("`") or "." in (previous, following)
-        if name in _WITHOUT_PARENTHESES and not is_column and previous.lower() != "as":
+        if not is_column and previous.lower() != "as":
             return describe_nondeterministic_call(name)
     return None
 

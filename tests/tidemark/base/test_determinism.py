@@ -112,6 +112,14 @@ def test_an_expression_over_columns_is_accepted(sql: str) -> None:
     assert find_nondeterminism(sql) is None
 
 
+@pytest.mark.parametrize("function", ["current_date", "current_time", "current_user"])
+def test_a_column_may_have_the_name_of_a_function_without_parentheses(function: str) -> None:
+    assert find_nondeterminism(f"max({function})") is not None
+    assert find_nondeterminism(f"max({function})", ["value"]) is not None
+    assert find_nondeterminism(f"max({function})", ["value", function.upper()]) is None
+    assert find_nondeterminism(f"max({function}())", ["value", function]) is not None
+
+
 @pytest.mark.parametrize("argument", HAS_SQL)
 def test_each_argument_with_sql_refuses_a_nondeterministic_expression(argument: str) -> None:
     HAS_SQL[argument]("value > 0")
