@@ -1,6 +1,11 @@
 """Tests of the number of requests to an object store that ingests, runs and readers make."""
 
+import json
+import os
+import subprocess
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,9 +35,40 @@ CHECKPOINTS = {"delta.checkpointInterval": "4"}
 TABLES = 7
 """The tables of the source and the asset that a snapshot reads, and the ledger."""
 
+STORED_TABLES = 11
+"""The tables of the source and the asset, and those that all assets share."""
+
+FOLDERS = 2
+"""The database, and the records of workers."""
 
 LISTINGS = 2
 """The listings of the workers' records in a minute."""
+
+TIDEMARK = Path(sys.executable).with_name("tidemark")
+
+
+def show_status(location: str, folder: Path) -> None:
+    """Run `tidemark status` in a process that has no copies of transaction logs."""
+    domain = folder / "stored_readings"
+    domain.mkdir()
+    (domain / "__init__.py").touch()
+    (domain / "sources.py").write_text("from helpers.data.landing import SOURCE")
+    (domain / "transforms.py").write_text("from helpers.data.landing import BY_MINUTE")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[1]}",
+        "TIDEMARK_HOME": str(folder / "home"),
+        "TIDEMARK_WAREHOUSE": location,
+        "TIDEMARK_DATABASE": "tidemark",
+        "TIDEMARK_DOMAINS": "stored_readings",
+    }
+    shown = subprocess.run(
+        [TIDEMARK, "status", "--json"], env=environment, capture_output=True, text=True
+    )
+    assert shown.returncode == 0, shown.stderr
+    status = json.loads(shown.stdout)
+    assert [source["arrivals"] for source in status["sources"]] == [ROUNDS]
+    assert status["findings"] == []
 
 
 @pytest.fixture
@@ -41,6 +77,8 @@ def proxy() -> Iterator[StoreProxy]:
         yield served
 
 
+# `tidemark status` runs in a process of its own.
+@pytest.mark.slow
 def test_requests_of_ingests_runs_and_readers(
     spark: SparkSession, proxy: StoreProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,11 +92,11 @@ def test_requests_of_ingests_runs_and_readers(
             assert len(list(ingest(warehouse, connector(landing)))) == 1
         with proxy.count() as run:
             assert incremental(warehouse, BY_MINUTE) is not None
-        # The first ones create the tables.
+        assert len(run) <= 40, summarize_requests(run)
+        # The first ingest tests the store, too.
         if number > 0:
             # One of the requests may be the renewal of the ingest's lease.
             assert len(ingested) <= 25, summarize_requests(ingested)
-            assert len(run) <= 40, summarize_requests(run)
 
     settings = Settings(warehouse=location, database="tidemark")
     snapshot = Snapshot(settings, [BY_MINUTE])
@@ -66,6 +104,15 @@ def test_requests_of_ingests_runs_and_readers(
         assert snapshot.read_source(SOURCE).arrivals == ROUNDS
         assert snapshot.read_asset(BY_MINUTE).behind == 0
     assert len(status) <= 3 * TABLES, summarize_requests(status)
+
+    with proxy.count() as counted:
+        show_status(location, tmp_path)
+    listings = Counter(request.key for request in counted if request.kind == "LIST")
+    read_files = [request.key for request in counted if request.kind == "GET"]
+    # The second listing of a table is that of the check for damage.
+    assert max(listings.values()) <= 2, summarize_requests(counted)
+    assert len(listings) <= STORED_TABLES + FOLDERS, summarize_requests(counted)
+    assert len(read_files) == len(set(read_files)), summarize_requests(counted)
 
     now = 0.0
     clock = SimpleNamespace(time=time.time, monotonic=lambda: now, monotonic_ns=time.monotonic_ns)

@@ -49,6 +49,7 @@ _OWN = (
     "spark.network.crypto.",
     "spark.io.encryption.",
     "spark.task.maxDirectResultSize",
+    "spark.databricks.delta.createEmptySchemaTable.enabled",
     "spark.databricks.delta.schema.autoMerge.enabled",
     "spark.ui.killEnabled",
 )

@@ -53,6 +53,13 @@ SETTINGS = (
         required=True,
     ),
     EngineSetting(
+        "spark.databricks.delta.createEmptySchemaTable.enabled",
+        "false",
+        "Otherwise, registering a table that an erasure or a drop has just removed creates a table "
+        "without columns, which no run can open.",
+        required=True,
+    ),
+    EngineSetting(
         "spark.executorEnv.PYTHONHASHSEED",
         "0",
         "Python workers must hash text in the same way.",

@@ -17,6 +17,9 @@ _RunInBackground = Callable[[Callable[[], None]], Future[None]]
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:(//)?")
 
+_REMOVED = "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA"
+"""Delta's error for a registration at a location without a table."""
+
 _COMMENT = "The tables of Tidemark in "
 """The beginning of a database's comment, which the location of its tables follows."""
 
@@ -124,7 +127,15 @@ class Catalog:
         if not self._begun:
             self._create_database()
             self._begun = True
-        if self._unless_there(f"CREATE TABLE {name} USING delta LOCATION {_quote_literal(path)}"):
+        statement = f"CREATE TABLE {name} USING delta LOCATION {_quote_literal(path)}"
+        try:
+            is_new = self._unless_there(statement)
+        except PySparkException as error:
+            if error.getCondition() == _REMOVED:
+                # An erasure or a drop removed the table after the decision to register it.
+                return
+            raise
+        if is_new:
             return
         location = self._spark.sql(f"DESCRIBE DETAIL {name}").collect()[0]["location"]
         if not _is_same_place(str(location), path):

@@ -53,7 +53,9 @@ from tidemark_streaming.connector import Ingestion
 from tidemark_streaming.files import FileConnector
 
 SOURCE = support.READINGS
-readings = Ingestion(source=SOURCE, connector=lambda folder: FileConnector(SOURCE, folder))
+readings = Ingestion(
+    source=SOURCE, connector=lambda folder: FileConnector(SOURCE, folder, format="json")
+)
 """
 
 
@@ -85,7 +87,8 @@ def land_reading(shared: Settings, minute: int, *sensors: str) -> None:
     folder.mkdir(exist_ok=True)
     lines = list[str]()
     for sensor in sensors:
-        reading = {"sensor": sensor, "value": 1.0, "ts": f"2024-01-01T00:{minute:02}:00Z"}
+        time_text = f"2024-01-01T00:{minute:02}:00Z"
+        reading = {"sensor": sensor, "value": 1.0, "price": "1.00", "ts": time_text}
         lines.append(f"{json.dumps(reading)}\n")
     partial = folder / f".{minute:02}"
     partial.write_text("".join(lines))

@@ -90,6 +90,20 @@ def test_a_database_registered_at_another_location_is_refused(
         moved.ensure_table("numbers", "n BIGINT")
 
 
+def test_the_registration_of_a_removed_table_creates_none(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    """An erasure or a drop on another machine may remove a table before its registration."""
+    warehouse.ensure_table("others", "n BIGINT")
+    warehouse.catalog.register_table("numbers")
+    with warehouse.catalog.registering_in_background():
+        warehouse.catalog.register_table("numbers")
+    assert not Path(warehouse.path_of("numbers")).exists()
+    assert not spark.catalog.tableExists(f"{warehouse.database}.numbers")
+    warehouse.ensure_table("numbers", "n BIGINT, odd INT")
+    assert spark.table(f"{warehouse.database}.numbers").columns == ["n", "odd"]
+
+
 @pytest.mark.parametrize("folder", ["tables", "Ann's (secret) curls"])
 def test_a_database_with_the_tables_of_another_warehouse_is_found_before_any_work(
     spark: SparkSession, tmp_path: Path, folder: str
