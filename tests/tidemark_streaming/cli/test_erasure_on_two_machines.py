@@ -24,13 +24,13 @@ from helpers.processes.machines import (
     machine,
     readings_domain,
 )
-from helpers.suite.nightly import mostly_nightly
+from helpers.suite.nightly import NIGHTLY
 from tidemark.base.settings import Settings
 from tidemark.store.upkeep.maintenance import own_tables
 from tidemark.store.warehouse import Warehouse
 
 # Each case starts three commands, and some wait for a lease.
-pytestmark = pytest.mark.slow
+pytestmark = NIGHTLY
 
 ERASE = ("erase", READINGS, "--where", "sensor = 'ann'", "--yes")
 _SECONDS = 180
@@ -159,9 +159,7 @@ def test_an_ingest_that_was_paused_too_long_is_refused(machines: Machines, point
     machines.check_settled()
 
 
-@pytest.mark.parametrize(
-    "point", mostly_nightly(["copies", "erased", "fenced", "erasure", "letters", "counted"], 3)
-)
+@pytest.mark.parametrize("point", ["copies", "erased", "fenced", "erasure", "letters", "counted"])
 @pytest.mark.parametrize("other", [("run", PER_MINUTE), ERASE], ids=["run", "erasure"])
 def test_an_erasure_that_was_paused_too_long(
     machines: Machines, point: str, other: tuple[str, ...]
