@@ -169,5 +169,9 @@ def test_an_erasure_that_was_paused_too_long(
     ingest()
     erasure, second = machines.interrupt(ERASE, point, other)
     assert second.code == 0, second.messages
-    assert erasure.code == 0, erasure.messages
+    if erasure.code != 0:
+        # The same erasure on the other machine has done its work.
+        assert other == ERASE, erasure.messages
+        assert erasure.code == 2
+        assert "because another erasure deleted events of it at the same time" in erasure.messages
     machines.check_settled()
