@@ -2,12 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from helpers.cluster.machine import Machine, create_machine
+from helpers.cluster.machine import create_machine
 from helpers.cluster.store_jars import engine_settings
 from helpers.processes.object_store import BUCKET, ObjectStore
 from helpers.processes.store_proxy import StoreProxy, serve_proxy
@@ -39,21 +40,23 @@ def proxy(store: ObjectStore, tmp_path: Path) -> Iterator[StoreProxy]:
         yield proxy
 
 
-def start_machine(folder: Path, store_jars: list[Path], *conf: str) -> Machine:
-    """Return a machine whose engine has further settings."""
+def check_engine(
+    folder: Path, store_jars: list[Path], conf: Sequence[str], *options: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run `tidemark engine check` on a machine whose engine has further settings."""
     shared = engine_settings(store_jars)
     shared["TIDEMARK_ENGINE_CONF"] = ";".join([shared["TIDEMARK_ENGINE_CONF"], *conf])
-    return create_machine(folder, TIDEMARK_WAREHOUSE=f"{BUCKET}/{folder.name}", **shared)
+    machine = create_machine(folder, TIDEMARK_WAREHOUSE=f"{BUCKET}/{folder.name}", **shared)
+    try:
+        return machine.call("engine", "check", *options)
+    finally:
+        machine.call("down")
 
 
 def test_the_engine_and_its_clients_sign_with_the_keys_of_the_profile(
     proxy: StoreProxy, store_jars: list[Path], tmp_path: Path
 ) -> None:
-    machine = start_machine(tmp_path / "profile", store_jars, PROVIDER)
-    try:
-        checked = machine.call("engine", "check")
-    finally:
-        machine.call("down")
+    checked = check_engine(tmp_path / "profile", store_jars, [PROVIDER])
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert "fits" in checked.stderr
     assert proxy.signers == {"SHOP/eu-west-1/"}
@@ -64,11 +67,7 @@ def test_a_wrong_key_of_this_machine_is_reported(
 ) -> None:
     proxy.refused_keys.add("SHOP")
     engine = ("spark.hadoop.fs.s3a.access.key=ENGINE", "spark.hadoop.fs.s3a.secret.key=s")
-    machine = start_machine(tmp_path / "client", store_jars, *engine)
-    try:
-        checked = machine.call("engine", "check", "--json")
-    finally:
-        machine.call("down")
+    checked = check_engine(tmp_path / "client", store_jars, engine, "--json")
     assert checked.returncode == 1, checked.stdout + checked.stderr
     (difference,) = json.loads(checked.stdout)
     assert difference["part"] == "store"
@@ -81,11 +80,7 @@ def test_a_wrong_key_of_the_engine_is_reported(
 ) -> None:
     proxy.refused_keys.add("WRONG")
     wrong = ("spark.hadoop.fs.s3a.access.key=WRONG", "spark.hadoop.fs.s3a.secret.key=s")
-    machine = start_machine(tmp_path / "wrong", store_jars, *wrong)
-    try:
-        checked = machine.call("engine", "check", "--json")
-    finally:
-        machine.call("down")
+    checked = check_engine(tmp_path / "wrong", store_jars, wrong, "--json")
     assert checked.returncode == 1, checked.stdout + checked.stderr
     (difference,) = json.loads(checked.stdout)
     assert difference["part"] == "store"

@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from helpers.data.orders import ORDERS, PAYMENTS
 from helpers.processes.machines import await_pause
 from tidemark.base.settings import Settings
 from tidemark.define.derived.union import union
-from tidemark.define.source import Source
-from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.engine.channel import Channel, open_session
 from tidemark.engine.connect import engine_address
 from tidemark.store.warehouse import Warehouse
@@ -28,18 +27,7 @@ from tidemark_streaming.derived import rebuild
 ADDRESS = "TEST_ENGINE_ADDRESS"
 LEASE_SECONDS = 2
 
-_FIRST, _SECOND = (
-    Source(
-        name=name,
-        columns={"t": "TIMESTAMP", "k": "STRING", "v": "INT"},
-        event_time="t",
-        watermark=BoundedOutOfOrderness("2 seconds"),
-    )
-    for name in ("orders", "payments")
-)
-BASES = (_FIRST, _SECOND)
-
-MOVEMENTS = union(name="movements", of=list(BASES))
+MOVEMENTS = union(name="movements", of=[ORDERS, PAYMENTS])
 """The source that is promoted."""
 
 

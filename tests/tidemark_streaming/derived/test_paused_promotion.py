@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from helpers.data.landing import put
-from helpers.processes.paused_promotion import BASES, MOVEMENTS, paused_promotion
+from helpers.data.orders import ORDERS, PAYMENTS
+from helpers.processes.paused_promotion import MOVEMENTS, paused_promotion
 from tidemark.base.settings import Settings
 from tidemark.define.source import Source
 from tidemark.store.event_log.log import Log
@@ -64,16 +65,15 @@ def rows(warehouse: Warehouse) -> Mapping[str, list[dict[str, Any]]]:
 def test_a_paused_promotion_that_another_machine_repeats_changes_nothing(
     engine: Settings, warehouse: Warehouse, tmp_path: Path, point: str
 ) -> None:
-    first, second = BASES
-    arrive(warehouse, tmp_path, first, 1)
-    arrive(warehouse, tmp_path, second, 2)
+    arrive(warehouse, tmp_path, ORDERS, 1)
+    arrive(warehouse, tmp_path, PAYMENTS, 2)
     take(warehouse)
     for _ in rebuild_source(warehouse, MOVEMENTS):
         pass
     with paused_promotion(engine, warehouse, point) as paused:
-        arrive(warehouse, tmp_path, first, 30)
+        arrive(warehouse, tmp_path, ORDERS, 30)
         promote_source(warehouse, MOVEMENTS)
-        arrive(warehouse, tmp_path, second, 40)
+        arrive(warehouse, tmp_path, PAYMENTS, 40)
         take(warehouse)
         before = rows(warehouse)
         # Another rebuild has begun when the first promotion continues.
@@ -83,11 +83,11 @@ def test_a_paused_promotion_that_another_machine_repeats_changes_nothing(
         _, messages = paused.communicate(timeout=60)
     assert rows(warehouse) == before
     folder = warehouse.path_of("").removeprefix("file://").rstrip("/")
-    assert table_check.find_damage(folder, [*BASES, MOVEMENTS], []) == []
+    assert table_check.find_damage(folder, [ORDERS, PAYMENTS, MOVEMENTS], []) == []
     assert find_unfinished(folder) == []
     assert "Another process has taken over 'movements'" in messages
     assert warehouse.has_table(f"{MOVEMENTS.name}__rebuild_log")
-    arrive(warehouse, tmp_path, first, 50)
+    arrive(warehouse, tmp_path, ORDERS, 50)
     take(warehouse)
     assert check_derived_parity(warehouse, MOVEMENTS).is_equal
     assert Log(warehouse, MOVEMENTS).find_last_arrival() is not None

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from helpers.data.orders import ORDERS, PAYMENTS
 from helpers.suite.nightly import mostly_nightly
 from tidemark.base.errors import DataError, DefinitionChangedError
 from tidemark.define import aggregates as agg
@@ -26,7 +27,6 @@ from tidemark.define.derived.union import union
 from tidemark.define.rollup import rollup
 from tidemark.define.source import Source
 from tidemark.define.transform import WindowedTransform
-from tidemark.define.watermarks import BoundedOutOfOrderness
 from tidemark.define.windows import Tumbling
 from tidemark.run.change import rebuild as asset_rebuild
 from tidemark.run.erase.erase import erase_events
@@ -50,15 +50,6 @@ from tidemark_streaming.snapshot.tables import Tables
 
 SECOND = 1_000_000
 YEAR = 365 * 86_400 * SECOND
-ORDERS, PAYMENTS = (
-    Source(
-        name=name,
-        columns={"t": "TIMESTAMP", "k": "STRING", "v": "INT"},
-        event_time="t",
-        watermark=BoundedOutOfOrderness("2 seconds"),
-    )
-    for name in ("orders", "payments")
-)
 RENAME = {"payments.t": "paid_at", "payments.v": "paid"}
 
 
