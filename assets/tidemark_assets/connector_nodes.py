@@ -16,21 +16,14 @@ from tidemark_streaming.kafka import KafkaConnector
 from tidemark_streaming.payloads import Avro, Json, Protobuf
 from tidemark_streaming.scenario.read.reader import Node
 
-CONNECTORS = ("files", "kafka", "delta")
-"""The connectors that can be written in YAML."""
-
 _FORMATS = ("csv", "json", "parquet")
 
 
 def read_ingestion(source: Source, node: Node) -> Ingestion:
     """Return the connection of a source to the connector that a node describes."""
-    kind, options = node.read_choice("a connector", CONNECTORS)
-    connector = _KINDS[kind]
-    optional = [name for name in connector.arguments if name not in connector.required]
-    fields = options.read_fields(f"a connector of {kind}", connector.required, optional)
-    arguments = dict[str, Any]()
-    for name, value in fields.items():
-        arguments[name] = connector.arguments[name](value, name)
+    kind, options = node.read_choice("a connector", _CONNECTORS)
+    connector = _CONNECTORS[kind]
+    arguments = connector.read_arguments(f"a connector of {kind}", options)
 
     def connect(landing: str) -> Connector:
         return connector.make(source, landing, arguments)
@@ -81,12 +74,7 @@ def _read_record_format(node: Node, _: str) -> object:
         return node.read_word("a format", ("json",))
     kind, options = node.read_choice("a format", _RECORD_FORMATS)
     record_format = _RECORD_FORMATS[kind]
-    readers = record_format.arguments
-    optional = [name for name in readers if name not in record_format.required]
-    fields = options.read_fields(f"the format {kind}", record_format.required, optional)
-    arguments = dict[str, Any]()
-    for name, value in fields.items():
-        arguments[name] = readers[name](value, name)
+    arguments = record_format.read_arguments(f"the format {kind}", options)
     with options.locate_errors():
         return record_format.make(**arguments)
 
@@ -127,6 +115,19 @@ class _Kind:
     required: Sequence[str]
     arguments: Mapping[str, _Reader]
 
+    def read_arguments(self, subject: str, options: Node) -> dict[str, Any]:
+        """Return the arguments in a mapping of a YAML file.
+
+        Args:
+            subject: what the mapping describes, for messages.
+        """
+        optional = [name for name in self.arguments if name not in self.required]
+        fields = options.read_fields(subject, self.required, optional)
+        arguments = dict[str, Any]()
+        for name, value in fields.items():
+            arguments[name] = self.arguments[name](value, name)
+        return arguments
+
 
 def _make_files(source: Source, landing: str, arguments: Mapping[str, Any]) -> FileConnector:
     return FileConnector(source, landing, **arguments)
@@ -140,7 +141,7 @@ def _make_delta(source: Source, _: str, arguments: Mapping[str, Any]) -> DeltaCo
     return DeltaConnector(source, **arguments)
 
 
-_KINDS = {
+_CONNECTORS = {
     "files": _Kind(
         _make_files,
         ("format",),

@@ -34,7 +34,7 @@ def register_definition(definition: PlainDefinition) -> None:
 
 
 def refuse_plain_definitions() -> None:
-    """Refuse definitions that are in a module of a project's folder `defs/`, but are no assets.
+    """Refuse definitions in modules of a project's folder `defs/` that are not Dagster assets.
 
     Raises:
         DefinitionError: there are such definitions. The message has their file and names.

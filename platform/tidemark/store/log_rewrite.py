@@ -13,7 +13,8 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidemark.base.errors import ConflictError
@@ -21,7 +22,7 @@ from tidemark.define.derived.derived_source import DerivedSource
 from tidemark.define.source import Source
 from tidemark.engine.process import ProgressCallback
 from tidemark.store.operations import Kind, list_unfinished
-from tidemark.store.workers.hold import OwnedElsewhereError, hold_when_free, is_free
+from tidemark.store.workers.hold import hold_when_free, is_free
 from tidemark.store.workers.owner import Owner
 from tidemark.store.workers.record_store import REWRITE, worker_records
 
@@ -65,14 +66,14 @@ def hold_rewrite(
     def report_wait(owner: Owner) -> None:
         on_progress(f"wait for {owner}, which rewrites {source.name}")
 
-    hold = hold_when_free(
-        records, REWRITE, source.name, max_seconds=MAX_SECONDS, on_wait=report_wait
-    )
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(hold)
-        except OwnedElsewhereError as error:
-            raise _waited_too_long(source, error.owner) from None
+    with hold_when_free(
+        records,
+        REWRITE,
+        source.name,
+        max_seconds=MAX_SECONDS,
+        on_wait=report_wait,
+        timeout_error=partial(_waited_too_long, source),
+    ):
         _held.sources.add(key)
         try:
             yield

@@ -13,7 +13,7 @@ from functools import partial
 
 from tidemark.base.errors import ConflictError
 from tidemark.base.settings import Settings
-from tidemark.store.workers.hold import Hold, OwnedElsewhereError, hold_when_free
+from tidemark.store.workers.hold import Hold, hold_when_free
 from tidemark.store.workers.owner import Owner
 from tidemark.store.workers.record_store import MART, records_of
 
@@ -59,12 +59,15 @@ def lock_marts(settings: Settings, marts: Iterable[str]) -> Iterator[MartLocks]:
     with ExitStack() as stack:
         # All builds lock marts in the same order, so that no two of them wait for each other.
         for mart in sorted(set(marts)):
-            on_wait = partial(_report_wait, mart)
-            hold = hold_when_free(records, MART, mart, max_seconds=MAX_SECONDS, on_wait=on_wait)
-            try:
-                holds.append(stack.enter_context(hold))
-            except OwnedElsewhereError as error:
-                raise _waited_too_long(mart, error.owner) from None
+            hold = hold_when_free(
+                records,
+                MART,
+                mart,
+                max_seconds=MAX_SECONDS,
+                on_wait=partial(_report_wait, mart),
+                timeout_error=partial(_waited_too_long, mart),
+            )
+            holds.append(stack.enter_context(hold))
         yield MartLocks(holds)
 
 

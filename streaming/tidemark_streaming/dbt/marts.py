@@ -205,18 +205,8 @@ class Marts:
 
         Views have no data; each build recreates them.
         """
-        nodes = self.manifest["nodes"]
-        views: set[str] = set()
-        waiting = [node for node in self._list_materialized_models() if node["name"] in names]
-        while waiting:
-            node = waiting.pop()
-            for parent_id in node["depends_on"]["nodes"]:
-                # A parent that is not a node is a source.
-                parent = nodes.get(parent_id)
-                if parent is not None and parent["config"]["materialized"] == "view":
-                    views.add(parent["name"])
-                    waiting.append(parent)
-        return views
+        models = self._find_upstream_models(names, _is_view)
+        return {node["name"] for node in models if _is_view(node)}
 
     def find_readers(self, table: str) -> dict[str, list[str]]:
         """Return the marts that read a table of Tidemark, directly or through other models.
@@ -272,20 +262,32 @@ class Marts:
 
     def find_written_tables(self, names: Iterable[str]) -> set[str]:
         """Return the marts `names`, and the marts that they read directly or through others."""
+        models = self._find_upstream_models(names)
+        return {node["name"] for node in models if _has_table(node)}
+
+    def _find_upstream_models(
+        self,
+        names: Iterable[str],
+        is_followed: Callable[[Mapping[str, Any]], bool] = lambda _: True,
+    ) -> Iterator[Mapping[str, Any]]:
+        """Yield the marts `names`, and the models that they read, directly or through others.
+
+        Args:
+            is_followed: returns whether a model that is read counts; all count by default.
+        """
         nodes = self.manifest["nodes"]
         wanted = set(names)
-        tables = set[str]()
         waiting = [node for node in self._list_materialized_models() if node["name"] in wanted]
+        seen = {node["unique_id"] for node in waiting}
         while waiting:
             node = waiting.pop()
-            if node["config"]["materialized"] not in _WITHOUT_TABLE:
-                tables.add(node["name"])
+            yield node
             for parent_id in node["depends_on"]["nodes"]:
                 # A parent that is not a node is a source.
                 parent = nodes.get(parent_id)
-                if parent is not None:
+                if parent is not None and parent_id not in seen and is_followed(parent):
+                    seen.add(parent_id)
                     waiting.append(parent)
-        return tables
 
     def _run_build(
         self,
@@ -342,7 +344,7 @@ class Marts:
 
     def _list_materialized_models(self) -> Iterator[Mapping[str, Any]]:
         for node in self._list_models():
-            if node["config"]["materialized"] not in _WITHOUT_TABLE:
+            if _has_table(node):
                 yield node
 
     def _find_required_tables(self, node: Mapping[str, Any]) -> Iterator[str]:
@@ -362,7 +364,7 @@ class Marts:
             source = self.manifest["sources"].get(parent)
             if source is None:
                 model = self.manifest["nodes"][parent]
-                is_view = model["config"]["materialized"] == "view"
+                is_view = _is_view(model)
                 for view in self._find_views_between(model, table):
                     views.add(model["name"] if is_view and not view else view)
             elif (source["schema"], source["identifier"]) == (self._settings.database, table):
@@ -386,6 +388,14 @@ class Marts:
         except OSError:
             # Another process was faster, and its result is the same.
             shutil.rmtree(scratch)
+
+
+def _is_view(model: Mapping[str, Any]) -> bool:
+    return model["config"]["materialized"] == "view"
+
+
+def _has_table(model: Mapping[str, Any]) -> bool:
+    return model["config"]["materialized"] not in _WITHOUT_TABLE
 
 
 def read_outcomes(target: Path, output: str = "") -> list[Outcome]:

@@ -231,7 +231,8 @@ def _run_process(files: _Files, command: str) -> _Options:
             f"The credential_process of the profile '{files.profile}' prints credentials that have "
             f"expired: run `{command}` yourself to find out why."
         )
-    # Commands may keep their credentials until they expire, so a short validity is no loop.
+    # A command may print the same credentials until they expire. Half of a short validity must
+    # pass before it runs again, so that it does not run for each request.
     return _Options(values, expires_at - min(_RENEWAL_SECONDS, remaining / 2))
 
 
@@ -261,8 +262,7 @@ def _read_sections(file: Path) -> _Sections:
 
 
 def _select_profiles(sections: _Sections) -> _Sections:
-    """Return the profiles of a config file. Its sections are `default`, `profile NAME`, and others
-    that are no profiles."""
+    """Return the profiles of a config file: its sections `default` and `profile NAME`."""
     profiles = _Sections()
     for section, settings in sections.items():
         kind, _, name = section.partition(" ")

@@ -131,15 +131,14 @@ def hold_when_free(
     *,
     max_seconds: float,
     on_wait: Callable[[Owner], object],
+    timeout_error: Callable[[Owner], TidemarkError],
 ) -> Iterator[Hold]:
     """Hold a piece of work for the duration of a `with` block, once no other owner has it.
 
     Args:
         max_seconds: the seconds after which this gives up.
         on_wait: is called with each owner for whose end this waits.
-
-    Raises:
-        OwnedElsewhereError: another owner still has the work after `max_seconds`.
+        timeout_error: returns the error to raise if an owner still has the work after that time.
     """
     deadline = time.monotonic() + max_seconds
     with ExitStack() as stack:
@@ -149,7 +148,7 @@ def hold_when_free(
                 hold = stack.enter_context(hold_work(records, kind, name))
             except OwnedElsewhereError as error:
                 if time.monotonic() > deadline:
-                    raise
+                    raise timeout_error(error.owner) from None
                 on_wait(error.owner)
                 _wait_for_release(records, kind, name, error.owner, deadline)
         yield hold
